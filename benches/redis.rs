@@ -1,0 +1,2 @@
+//! `make bench`: the Redis rows of the speed table.
+fn main() {}

@@ -1,0 +1,50 @@
+--- A hash whose fields are read once and written once, at the end of the script (`flush`).
+--- A field that does not exist is `false`.
+local function cached(key)
+  return { key = key, value = {}, dirty = {} }
+end
+
+local function get(c, field)
+  local v = c.value[field]
+  if v == nil then
+    v = redis.call('HGET', c.key, field)
+    c.value[field] = v
+  end
+  return v
+end
+
+--- `value` false deletes the field.
+local function set(c, field, value)
+  c.value[field] = value
+  c.dirty[field] = true
+end
+
+--- Reads many fields in one command (those not yet read).
+local function warm(c, fields)
+  local ask = {}
+  for _, f in ipairs(fields) do
+    if c.value[f] == nil then
+      ask[#ask + 1] = f
+      c.value[f] = false
+    end
+  end
+  if #ask > 0 then
+    local got = redis.call('HMGET', c.key, unpack(ask))
+    for i, f in ipairs(ask) do c.value[f] = got[i] end
+  end
+end
+
+local function flush(c)
+  local put, gone = {}, {}
+  for f in pairs(c.dirty) do
+    if c.value[f] then
+      put[#put + 1] = f
+      put[#put + 1] = c.value[f]
+    else
+      gone[#gone + 1] = f
+    end
+  end
+  if #put > 0 then redis.call('HSET', c.key, unpack(put)) end
+  if #gone > 0 then redis.call('HDEL', c.key, unpack(gone)) end
+  c.dirty = {}
+end

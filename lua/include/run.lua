@@ -1,0 +1,42 @@
+--- @include "clock"
+--- @include "shard"
+--- @include "epoch"
+--- @include "gate"
+--- Runs a script's `main`. State that contradicts itself ends in a new epoch from wherever it is found (`broken`):
+--- nothing was written by then but P:eligible, which a new epoch drops.
+local BROKEN = {}
+
+local function broken(why)
+  BROKEN.why = why
+  error(BROKEN)
+end
+
+local TYPES = {
+  [K.applied] = 'hash', [K.history] = 'stream', [K.workers] = 'zset', [K.gate] = 'hash', [K.busy] = 'set',
+  [K.eligible] = 'zset', [K.inflight] = 'hash', [K.reserved] = 'hash', [K.route] = 'hash', [K.skips] = 'zset',
+  [K.due] = 'zset', [K.frontends] = 'zset', [K.seq] = 'hash', [K.load] = 'stream', [K.transitions] = 'stream',
+  [K.stats] = 'hash',
+}
+
+--- Drops what is not of its type (somebody wrote over it). P:config is the operator's: it is never touched.
+local function drop_wrong_types()
+  for i = 1, #KEYS do
+    local want = TYPES[KEYS[i]] or (i > 17 and 'hash')
+    local is = redis.call('TYPE', KEYS[i]).ok
+    if want and is ~= 'none' and is ~= want then redis.call('DEL', KEYS[i]) end
+  end
+end
+
+--- mem, seen, rnd: what a new epoch would need of the caller.
+local function run(main, mem, seen, rnd)
+  local ok, reply = pcall(main)
+  if ok then return reply end
+  if reply == BROKEN then return new_epoch(BROKEN.why, mem, seen, rnd) end
+  if type(reply) == 'table' and reply.err and string.find(reply.err, 'WRONGTYPE', 1, true) then
+    drop_wrong_types()
+    load_stats()
+    return new_epoch('wrong type', mem, seen, rnd)
+  end
+  if type(reply) == 'table' then return reply end
+  return redis.error_reply('ERR ' .. tostring(reply))
+end

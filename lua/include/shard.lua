@@ -1,0 +1,6 @@
+--- The keys of one model, always KEYS[1..17] in this order; a script's further keys come after them.
+local K = {
+  config = KEYS[1], applied = KEYS[2], history = KEYS[3], workers = KEYS[4], gate = KEYS[5], busy = KEYS[6],
+  eligible = KEYS[7], inflight = KEYS[8], reserved = KEYS[9], route = KEYS[10], skips = KEYS[11], due = KEYS[12],
+  frontends = KEYS[13], seq = KEYS[14], load = KEYS[15], transitions = KEYS[16], stats = KEYS[17],
+}

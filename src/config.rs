@@ -1,0 +1,1 @@
+//! Settings in layers: built-in `default.toml` < `--config FILE` < environment < flags (design section 8).

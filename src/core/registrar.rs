@@ -1,0 +1,1 @@
+//! A sidecar's side of the recovery protocol: what to send next, what an answer means.

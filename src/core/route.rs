@@ -1,0 +1,1 @@
+//! Which eligible worker is chosen (design section 3.6).

@@ -1,0 +1,1 @@
+//! The fields of `P:config`: names, ranges, parsing (design section 3.1).

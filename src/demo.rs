@@ -1,0 +1,1 @@
+//! `tidegate demo`: a whole fleet in one command.

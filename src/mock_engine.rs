@@ -1,0 +1,1 @@
+//! `tidegate mock-engine`: an OpenAI-compatible engine without a GPU.

@@ -1,0 +1,1 @@
+//! A private Redis server, for `demo` and the tests.

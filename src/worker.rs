@@ -1,0 +1,1 @@
+//! The worker sidecar: registers, reports load, enforces N+Q, forwards.
