@@ -44,10 +44,7 @@ impl ModelKeys {
             }
         }
         let prefix = format!("{namespace}:{{{tag}}}");
-        let shard = SHARD
-            .iter()
-            .map(|name| format!("{prefix}:{name}"))
-            .collect();
+        let shard = SHARD.iter().map(|name| format!("{prefix}:{name}")).collect();
         Self { prefix, shard }
     }
 

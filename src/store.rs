@@ -48,11 +48,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn call<O: Operation>(
-        &self,
-        model: &ModelName,
-        op: &O,
-    ) -> Result<O::Reply, CallError> {
+    pub async fn call<O: Operation>(&self, model: &ModelName, op: &O) -> Result<O::Reply, CallError> {
         let _ = (model, op);
         Err(CallError::NotSent("no store".into()))
     }

@@ -21,10 +21,7 @@ pub enum NameError {
 
 fn check(text: &str, max: usize, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
     if text.is_empty() || text.len() > max {
-        return Err(NameError::Length {
-            len: text.len(),
-            max,
-        });
+        return Err(NameError::Length { len: text.len(), max });
     }
     match text.chars().find(|c| !allowed(*c)) {
         Some(c) => Err(NameError::Character(c)),
@@ -101,9 +98,7 @@ impl Incarnation {
     pub fn parse(text: &str) -> Option<Self> {
         let (ms, nonce) = text.split_once('-')?;
         let digits = !ms.is_empty() && ms.len() <= 16 && ms.bytes().all(|b| b.is_ascii_digit());
-        let word = !nonce.is_empty()
-            && nonce.len() <= 32
-            && nonce.bytes().all(|b| b.is_ascii_alphanumeric());
+        let word = !nonce.is_empty() && nonce.len() <= 32 && nonce.bytes().all(|b| b.is_ascii_alphanumeric());
         (digits && word).then(|| Self(text.into()))
     }
 
@@ -116,11 +111,7 @@ impl Incarnation {
     /// Redis time of the registration, in milliseconds.
     #[must_use]
     pub fn ms(&self) -> u64 {
-        self.0
-            .split('-')
-            .next()
-            .and_then(|ms| ms.parse().ok())
-            .unwrap_or(0)
+        self.0.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0)
     }
 
     /// The part that the process itself made.
@@ -144,9 +135,7 @@ impl PartialOrd for Incarnation {
 
 impl Ord for Incarnation {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.ms()
-            .cmp(&other.ms())
-            .then_with(|| self.nonce().as_bytes().cmp(other.nonce().as_bytes()))
+        self.ms().cmp(&other.ms()).then_with(|| self.nonce().as_bytes().cmp(other.nonce().as_bytes()))
     }
 }
 

@@ -22,7 +22,7 @@ pub enum Reason {
 }
 
 /// A request that is not served.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
     /// Why.
     pub reason: Reason,

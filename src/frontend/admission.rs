@@ -62,10 +62,7 @@ impl Admissions {
         Err(Refusal {
             reason: crate::core::refusal::Reason::ModelNotFound,
             revision: None,
-            drain: Some(crate::core::retry_after::Drain {
-                per_second: 0.0,
-                shed: model.as_str().len() as u64,
-            }),
+            drain: Some(crate::core::retry_after::Drain { per_second: 0.0, shed: model.as_str().len() as u64 }),
             degraded: false,
         })
     }
