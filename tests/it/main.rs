@@ -1,1 +1,3 @@
 //! The integration tests: one binary, a real Redis per test.
+
+mod harness;
