@@ -6,6 +6,7 @@ pub mod config;
 pub mod core;
 pub mod demo;
 pub mod frontend;
+pub mod http;
 pub mod keys;
 pub mod metrics;
 pub mod mock_engine;

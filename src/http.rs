@@ -1,0 +1,3 @@
+//! HTTP parts that frontends and sidecars share.
+
+pub mod base_url;
