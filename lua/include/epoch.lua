@@ -1,5 +1,6 @@
 --- @include "stats"
 --- @include "journal"
+--- @include "seq"
 --- Starts a new epoch: "as after FLUSHALL". All that can be said again by those who know it is dropped; what is
 --- kept are the operator's configuration, the workers' own hashes, the frontends and their lease hashes
 --- (a hash counts only if its P:seq field names the current epoch).
@@ -21,7 +22,7 @@ local function new_epoch(why, mem, seen, rnd)
   local alive = now + FRONTEND_TTL_MS
   local scores = redis.call('ZRANGE', K.frontends, 0, -1, 'WITHSCORES')
   for i = 1, #scores, 2 do
-    redis.call('HSETNX', K.seq, scores[i], 'none|0|0')
+    if not read_seq(scores[i]) then redis.call('HSET', K.seq, scores[i], 'none|0|0') end
     if num(scores[i + 1]) > alive then redis.call('ZADD', K.frontends, alive, scores[i]) end
   end
   for _, f in ipairs(redis.call('HKEYS', K.seq)) do redis.call('ZADD', K.frontends, 'NX', alive, f) end

@@ -1,16 +1,11 @@
 --- @include "clock"
 --- @include "shard"
 --- @include "epoch"
+--- @include "broken"
+--- @include "prologue"
 --- @include "gate"
 --- Runs a script's `main`. State that contradicts itself ends in a new epoch from wherever it is found (`broken`):
 --- nothing was written by then but P:eligible, which a new epoch drops.
-local BROKEN = {}
-
-local function broken(why)
-  BROKEN.why = why
-  error(BROKEN)
-end
-
 local TYPES = {
   [K.applied] = 'hash', [K.history] = 'stream', [K.workers] = 'zset', [K.gate] = 'hash', [K.busy] = 'set',
   [K.eligible] = 'zset', [K.inflight] = 'hash', [K.reserved] = 'hash', [K.route] = 'hash', [K.skips] = 'zset',
@@ -30,7 +25,11 @@ end
 --- mem, seen, rnd: what a new epoch would need of the caller.
 local function run(main, mem, seen, rnd)
   local ok, reply = pcall(main)
-  if ok then return reply end
+  if ok then
+    for _, c in ipairs({ GATE, INFLIGHT, RESERVED, ROUTE }) do flush(c) end
+    save_stats()
+    return reply
+  end
   if reply == BROKEN then return new_epoch(BROKEN.why, mem, seen, rnd) end
   if type(reply) == 'table' and reply.err and string.find(reply.err, 'WRONGTYPE', 1, true) then
     drop_wrong_types()

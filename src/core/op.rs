@@ -332,6 +332,8 @@ pub enum Registered {
     Superseded,
     /// A larger incarnation was here and is silent.
     Vacant,
+    /// The state contradicted itself and was started anew: register again at once.
+    Again,
     /// Something in the registration is not valid.
     Invalid {
         /// Which field.
@@ -487,4 +489,72 @@ pub struct WorkerRow {
     pub url: String,
     /// Admitted requests.
     pub inflight: u64,
+}
+
+impl Cause {
+    /// All, in the order in which they are looked for.
+    pub const ALL: [Self; 6] =
+        [Self::MaxInflight, Self::AllWorkersBusy, Self::WorkerRefused, Self::AtCapacity, Self::NoWorkers, Self::NoPin];
+
+    /// As the scripts write it, also in `P:stats` `refused:<code>`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::MaxInflight => "max_inflight",
+            Self::AllWorkersBusy => "all_workers_busy",
+            Self::WorkerRefused => "worker_refused",
+            Self::AtCapacity => "at_capacity",
+            Self::NoWorkers => "no_workers",
+            Self::NoPin => "no_pin",
+        }
+    }
+
+    /// The other way.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.code() == code)
+    }
+}
+
+impl FigureKind {
+    /// All.
+    pub const ALL: [Self; 6] = [
+        Self::ActiveDecodeBlocks,
+        Self::TrackedDecodeBlocks,
+        Self::ActivePrefillTokens,
+        Self::TrackedPrefillTokens,
+        Self::KvTotalBlocks,
+        Self::MaxNumBatchedTokens,
+    ];
+
+    /// The field's name behind `<rank>.`.
+    #[must_use]
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::ActiveDecodeBlocks => "active_decode_blocks",
+            Self::TrackedDecodeBlocks => "tracked_decode_blocks",
+            Self::ActivePrefillTokens => "active_prefill_tokens",
+            Self::TrackedPrefillTokens => "tracked_prefill_tokens",
+            Self::KvTotalBlocks => "kv_total_blocks",
+            Self::MaxNumBatchedTokens => "max_num_batched_tokens",
+        }
+    }
+
+    /// Signals are stored with their time of arrival and go stale; capacities do not.
+    #[must_use]
+    pub fn is_signal(self) -> bool {
+        !matches!(self, Self::KvTotalBlocks | Self::MaxNumBatchedTokens)
+    }
+}
+
+impl Source {
+    /// As in `P:config:history`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cli => "cli",
+            Self::Api => "api",
+            Self::Seed => "seed",
+        }
+    }
 }

@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+--[[ The index of models, and the fleet's own record: one key a call.
+KEYS[1]      <namespace>:models (touch, list) or <namespace>:meta (meta)
+ARGV[1]      what:
+             touch  ARGV[2] model: a worker of it is alive
+             list   ARGV[2] retention in ms: forgets models not seen for so long, returns the others
+             meta   creates the record if it is missing
+returns      touch {now} · list {now, {(model, last seen)*}} · meta {now, created, schema} ]]
+--- @include "clock"
+--- @include "num"
+local key, what = KEYS[1], ARGV[1]
+if what == 'touch' then
+  redis.call('ZADD', key, int(now), ARGV[2])
+  return { now }
+elseif what == 'list' then
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now - tonumber(ARGV[2])))
+  return { now, redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') }
+end
+redis.call('HSETNX', key, 'created', int(now))
+redis.call('HSETNX', key, 'schema', '1')
+return { now, tonumber(redis.call('HGET', key, 'created')), tonumber(redis.call('HGET', key, 'schema')) }

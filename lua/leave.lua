@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+--[[ A worker's goodbye: not alive any more, at once; forgotten when its last lease has ended.
+KEYS[1..17]  the model's keys (include/shard)
+ARGV[1..2]   worker, incarnation
+returns      {'ok'}, also if that incarnation is not the gate's ]]
+--- @include "run"
+--- @include "place"
+local function main()
+  local made = prologue(false, true, 0, 'leave')
+  local w = ARGV[1]
+  local g = not made and gate(w)
+  if g and g.inc == ARGV[2] then
+    redis.call('ZREM', K.workers, w)
+    mark(w, 'x', true, 'goodbye')
+    if count(w) == 0 then forget(w) else place(w) end
+  end
+  return { 'ok' }
+end
+
+return run(main, true, 0, 'leave')

@@ -1,0 +1,95 @@
+#!lua flags=allow-oom
+--[[ A frontend asserts leases it holds, in parts; only ever adds. `first`: the first part after 'epoch' or 'gone';
+what is still counted for this id is taken out before (the frontend no longer knows it), 500 a call.
+KEYS[1..17]  the model's keys (include/shard)      KEYS[18]  P:leases:<frontend>      KEYS[19..]  P:worker:<w> of each worker named
+ARGV[1..7]   the caller (include/fence)            ARGV[8]   first (0/1)              ARGV[9]     how many workers
+ARGV[10..]   workers, then (id, number of its worker from 1, incarnation, url, tokens)*, at most 500
+returns      {'ok', epoch, healing ms left, revision, frontends alive, dropped ids...} · {'again'}: same part once more
+             or {'gone'} {'stale', seq} {'epoch', healing ms}
+cost         O(500) ]]
+--- @include "run"
+--- @include "fence"
+--- @include "lease"
+--- @include "older"
+local first, named = ARGV[8] == '1', tonumber(ARGV[9])
+
+--- A lease on a worker that Redis does not know (yet), or that is larger than the gate's incarnation: the gate becomes
+--- a closed one of that incarnation, so that the lease is counted until its worker has registered again.
+local function ensure_gate(w, inc, url, key)
+  local g = gate(w)
+  if g and not older(g.inc, inc) then return end
+  local remembered = redis.call('HGET', key, 'incarnation')
+  if remembered and older(inc, remembered) then return end
+  if g then
+    recount(g, function() g.closed = 'x' end)
+    S.inflight_total = S.inflight_total - count(w)
+  elseif get(INFLIGHT, w) then
+    broken('count without gate')
+  end
+  parsed[w] = { inc = inc, closed = 'x', url = url }
+  save_gate(w)
+  set(INFLIGHT, w, '0')
+  set(RESERVED, w, '0')
+  redis.call('ZREM', K.workers, w)
+  touched[w] = true
+end
+
+local function main()
+  local refused = prologue(true, caller.mem, caller.seen, caller.rnd) or fence('reconcile', first)
+  if refused then return refused end
+  local same = caller.epoch == S.epoch
+  if not same and not first then
+    -- A part must not pass for the whole.
+    heal_for(caller)
+    return { 'epoch', healing_left() }
+  end
+  if not same then heal_for(caller) end
+  local held = leases(KEYS[18], member.n)
+  if member.epoch ~= S.epoch then
+    redis.call('UNLINK', KEYS[18])
+    held.n = 0
+  elseif first and held.n > 0 then
+    if redis.call('HLEN', KEYS[18]) ~= held.n then broken('leases of ' .. caller.frontend) end
+    local all = redis.call('HGETALL', KEYS[18])
+    for i = 1, math.min(#all, 1000), 2 do
+      held.value[all[i]] = all[i + 1]
+      del(held, all[i])
+    end
+    if held.n > 0 then
+      settle()
+      flush(held)
+      write_seq(caller.frontend, S.epoch, caller.seq, held.n)
+      return { 'again' }
+    end
+  end
+  S.revision = math.max(S.revision, caller.seen) + 1
+
+  local asserted, largest = {}, {}
+  for i = 10 + named, #ARGV, 5 do
+    local n = tonumber(ARGV[i + 1])
+    local l = { id = ARGV[i], w = ARGV[9 + n], inc = ARGV[i + 2], url = ARGV[i + 3], tokens = tonumber(ARGV[i + 4]) }
+    asserted[#asserted + 1] = l
+    local top = largest[n]
+    if not top or older(top.inc, l.inc) then largest[n] = l end
+    local w, inc = read_lease(held, l.id)
+    local g = w and gate(w)
+    if w and (not g or g.inc ~= inc) then del(held, l.id) end
+  end
+  for n = 1, named do
+    local top = largest[n]
+    if top then ensure_gate(top.w, top.inc, top.url, KEYS[18 + n]) end
+  end
+  local dropped = {}
+  for _, l in ipairs(asserted) do
+    local g = gate(l.w)
+    if g and g.inc == l.inc then add(held, l.id, l.w, l.inc, l.tokens) else dropped[#dropped + 1] = l.id end
+  end
+  settle()
+  flush(held)
+  redis.call('ZADD', K.frontends, int(now + FRONTEND_TTL_MS), caller.frontend)
+  write_seq(caller.frontend, S.epoch, caller.seq, held.n)
+  if #asserted > 0 then transition('healed', caller.frontend, (#asserted - #dropped) .. ' leases') end
+  return { 'ok', S.epoch, healing_left(), S.revision, redis.call('ZCARD', K.frontends), unpack(dropped) }
+end
+
+return run(main, caller.mem, caller.seen, caller.rnd)

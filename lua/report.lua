@@ -1,0 +1,34 @@
+#!lua flags=allow-oom
+--[[ A worker's load and sign of life. Writes it and recomputes the worker in one step; takes changed configuration into force.
+KEYS[1..17]  the model's keys (include/shard)      KEYS[18]  P:worker:<id>
+ARGV[1..5]   worker, incarnation, number (rises with each of the process's reports), room (1: ends a skip), random word
+ARGV[6..]    the registration (include/registration)
+returns      {'ok', busy (0/1), config_version, track_output_blocks (0/1)} · {'ignored'}: an older number ·
+             {'register'}: not known (any more) · {'superseded'} {'vacant'} (register) · {'invalid', field, value} ]]
+--- @include "run"
+--- @include "alive"
+--- @include "older"
+--- @include "config"
+--- @include "registration"
+local w, inc, number, room, rnd = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
+
+local function main()
+  local r, wrong = read_registration(6)
+  if not r then return wrong end
+  if prologue(true, true, 0, rnd) then return { 'register' } end
+  local g = gate(w)
+  local h = read_worker(KEYS[18])
+  if not g or not h.incarnation or older(g.inc, inc) then return { 'register' } end
+  if g.inc ~= inc then return { alive(w) and 'superseded' or 'vacant' } end
+  if number <= (num(h.number) or 0) then return { 'ignored' } end
+  notice()
+  if room then
+    redis.call('ZREM', K.skips, w)
+    mark(w, 's', false)
+  end
+  local busy = apply(w, KEYS[18], h, r, number)
+  local version = num(redis.call('HGET', K.applied, 'config_version')) or 0
+  return { 'ok', busy and 1 or 0, version, applied().track_output_blocks == 'true' and 1 or 0 }
+end
+
+return run(main, true, 0, rnd)

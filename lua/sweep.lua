@@ -1,0 +1,74 @@
+#!lua flags=allow-oom
+--[[ Checks again what a heartbeat named: dead frontends (their leases are given back, at most 500 a call), skips that
+are over, stale signals, dead workers. Carries no seq: whoever calls it, and whenever, it does what is due.
+KEYS[1..17]  the model's keys (include/shard)      KEYS[18..]  P:leases:<f> of each frontend, P:worker:<w> of each worker
+ARGV[1]      random word     ARGV[2]  how many frontends     ARGV[3..]  frontends, then workers (at most 256)
+returns      {'ok', frontends whose leases were too many: repeat at once...} or {'epoch', healing ms}
+cost         O(500 + 256 ranks) ]]
+--- @include "run"
+--- @include "seq"
+--- @include "lease"
+--- @include "skip"
+--- @include "expire"
+--- @include "recompute"
+local budget = 500
+local more = {}
+
+local function reap(f, key)
+  local t = num(redis.call('ZSCORE', K.frontends, f))
+  if not t or t >= now or (grace() and t > 0) then return end
+  local epoch, seq, n = read_seq(f)
+  if not epoch then broken('registry of ' .. f) end
+  if epoch ~= S.epoch then
+    -- Not counted in this epoch.
+    redis.call('UNLINK', key)
+  else
+    if redis.call('HLEN', key) ~= n then broken('leases of ' .. f) end
+    local held = leases(key, n)
+    local all = n > 0 and redis.call('HGETALL', key) or {}
+    for i = 1, #all, 2 do
+      if budget == 0 then break end
+      held.value[all[i]] = all[i + 1]
+      del(held, all[i])
+      budget = budget - 1
+    end
+    settle()
+    flush(held)
+    if held.n > 0 then
+      redis.call('ZADD', K.frontends, 0, f)
+      write_seq(f, epoch, seq, held.n)
+      more[#more + 1] = f
+      return
+    end
+  end
+  redis.call('ZREM', K.frontends, f)
+  redis.call('HDEL', K.seq, f)
+  S.revision = S.revision + 1
+  transition('reaped', f, 'silent')
+end
+
+local function check(w, key)
+  local t = num(redis.call('ZSCORE', K.workers, w))
+  if t and t < now and not grace() then expire(w) end
+  if not gate(w) then
+    redis.call('ZREM', K.due, w)
+    redis.call('ZREM', K.skips, w)
+    return
+  end
+  local skipped = num(redis.call('ZSCORE', K.skips, w))
+  if not skipped or skipped <= now then end_skip(w) end
+  recompute(w, key, read_worker(key))
+  place(w)
+end
+
+local function main()
+  local refused = prologue(false, true, 0, ARGV[1])
+  if refused then return refused end
+  local frontends = tonumber(ARGV[2])
+  for i = 3, #ARGV do
+    if i - 2 <= frontends then reap(ARGV[i], KEYS[15 + i]) else check(ARGV[i], KEYS[15 + i]) end
+  end
+  return { 'ok', unpack(more) }
+end
+
+return run(main, true, 0, ARGV[1])

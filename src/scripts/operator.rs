@@ -1,0 +1,81 @@
+//! What operators call: `configure`, `snapshot`.
+
+use redis::Value;
+
+use super::reply::Reply;
+use super::{BadReply, Invocation, Operation};
+use crate::core::fleet::Fleet;
+use crate::core::id::Incarnation;
+use crate::core::op::{Configure, Configured, Page, Snapshot, WorkerRow};
+use crate::keys::ModelKeys;
+
+impl Operation for Configure {
+    type Reply = Configured;
+
+    fn invocation(&self, keys: &ModelKeys) -> Invocation {
+        let mut args = vec![self.source.name().to_owned()];
+        for (field, value) in &self.changes {
+            args.extend([field.clone(), value.clone().unwrap_or_default()]);
+        }
+        Invocation { script: super::configure(), keys: keys.shard().to_vec(), args }
+    }
+
+    fn reply(value: Value) -> Result<Self::Reply, BadReply> {
+        let mut r = Reply::new("configure", value)?;
+        Ok(match r.text()?.as_str() {
+            "ok" => Configured::Ok { config_version: r.number()?, applied: r.pairs()? },
+            "invalid" => Configured::Invalid { field: r.text()?, value: r.text()? },
+            "unknown" | "epoch" => Configured::Unknown,
+            other => return Err(r.bad(format!("code {other:?}"))),
+        })
+    }
+
+    fn apply(&self, fleet: &mut Fleet, now_ms: u64) -> Self::Reply {
+        fleet.configure(self, now_ms)
+    }
+}
+
+impl Operation for Snapshot {
+    type Reply = Page;
+
+    fn invocation(&self, keys: &ModelKeys) -> Invocation {
+        Invocation { script: super::snapshot(), keys: keys.shard().to_vec(), args: vec![self.cursor.clone()] }
+    }
+
+    fn reply(value: Value) -> Result<Self::Reply, BadReply> {
+        let mut r = Reply::new("snapshot", value)?;
+        Ok(Page {
+            cursor: r.text()?,
+            now_ms: r.number()?,
+            stats: r.list()?.pairs()?,
+            applied: r.list()?.pairs()?,
+            frontends: r.list()?.rest(|f| Ok((f.frontend()?, f.number()?)))?,
+            workers: r.list()?.rest(worker_row)?,
+        })
+    }
+
+    fn apply(&self, fleet: &mut Fleet, now_ms: u64) -> Self::Reply {
+        fleet.snapshot(self, now_ms)
+    }
+}
+
+/// worker, `incarnation|cap|closed|url`, in flight.
+fn worker_row(r: &mut Reply) -> Result<WorkerRow, BadReply> {
+    let worker = r.worker()?;
+    let gate = r.text()?;
+    let mut parts = gate.splitn(4, '|');
+    let (Some(incarnation), Some(cap), Some(closed), Some(url)) =
+        (parts.next().and_then(Incarnation::parse), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(r.bad(format!("gate {gate:?} of {worker:?}")));
+    };
+    let row = WorkerRow {
+        incarnation,
+        cap: cap.parse().ok(),
+        closed: closed.to_owned(),
+        url: url.to_owned(),
+        inflight: r.number()?,
+        worker,
+    };
+    Ok(row)
+}
