@@ -7,7 +7,7 @@
 # TIDEGATE_PREBUILT=debug|release takes the host's build (else the image is built by docker/Dockerfile).
 # Exit 0 only if every check held. Takes about two minutes.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 export TIDEGATE_PROJECT=${TIDEGATE_PROJECT:-tidegate-e2e}
 fleet=docker/fleet.sh
 work=$(mktemp -d)
@@ -150,15 +150,15 @@ part_worker() { # kill -9 of a sidecar
   check "counters are 0" within 15 idle
 }
 
-cut() { docker network disconnect "${TIDEGATE_PROJECT}_default" "$(id "$1")"; }
+sever() { docker network disconnect "${TIDEGATE_PROJECT}_default" "$(id "$1")"; }
 mend() { docker network connect --alias "$1" "${TIDEGATE_PROJECT}_default" "$(id "$1")"; }
 
 part_network() { # a frontend, then a worker, without a network
-  cut frontend-3
+  sever frontend-3
   check "HAProxy goes round a frontend that is cut off" within 10 answered
-  check "twenty in a row are served" eval "for _ in \$(seq 20); do answered || exit 1; done"
+  check "twenty in a row are served" eval "(for _ in \$(seq 20); do answered || exit 1; done)"
   mend frontend-3
-  cut worker-2
+  sever worker-2
   check "a worker that is cut off is closed" within 15 alive 2
   check "the others serve" is "$lb" 200
   mend worker-2
@@ -169,7 +169,7 @@ part_network() { # a frontend, then a worker, without a network
 degraded() { chat "$lb" 1 -o /dev/null -D - | grep -qi '^x-tidegate-degraded: 1'; }
 
 part_redis() { # Redis without a network: static mode, then 503, then as before
-  cut redis
+  sever redis
   check "static mode answers" within 5 degraded
   check "then 503 store_unavailable" within 20 reason "$lb" store_unavailable
   mend redis
@@ -197,7 +197,8 @@ docker/fleet.sh up >"$work/up" 2>&1 || {
   exit 1
 }
 tail -1 "$work/up"
-for part in ${*:-answers burst threshold frontend worker network redis rolling}; do
+[ $# -gt 0 ] || set -- answers burst threshold frontend worker network redis rolling
+for part in "$@"; do
   from=$SECONDS
   echo "$part"
   "part_$part"
