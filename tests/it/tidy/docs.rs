@@ -1,0 +1,1 @@
+//! What the documents promise is what is there.
