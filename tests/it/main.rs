@@ -1,3 +1,4 @@
 //! The integration tests: one binary, a real Redis per test.
 
 mod harness;
+mod tidy;

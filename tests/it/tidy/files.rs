@@ -5,14 +5,30 @@ use std::collections::BTreeSet;
 use super::{File, none, sources, tree};
 
 /// Files above the limit, each with its reason.
-const LONG: &[(&str, &str)] = &[];
+const LONG: &[(&str, &str)] = &[
+    ("src/core/op.rs", "every operation on shared state and its reply: one list to read beside lua/"),
+    ("src/core/session.rs", "one state machine, with its tests"),
+    ("tests/it/harness/stub.rs", "one stub engine"),
+];
 /// Lines of a Rust or Lua file.
 const LIMIT: usize = 450;
 
 fn everything() -> Vec<File> {
     tree(&[
-        "src", "lua", "tests", "benches", "docker", "scripts", ".ci", ".github", "Makefile", "Cargo.toml", "clippy.toml",
-        "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
+        "src",
+        "lua",
+        "tests",
+        "benches",
+        "docker",
+        "scripts",
+        ".ci",
+        ".github",
+        "Makefile",
+        "Cargo.toml",
+        "clippy.toml",
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
     ])
 }
 

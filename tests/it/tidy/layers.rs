@@ -11,7 +11,7 @@ fn layer(module: &str) -> Option<(u8, &'static [&'static str])> {
         "keys" => (1, &["wire"]),
         "scripts" => (1, &["keys", "wire"]),
         "error" | "shutdown" | "telemetry" | "redis_server" => (2, &[]),
-        "metrics" => (2, &[]),
+        "metrics" | "http" => (2, &[]),
         "config" => (2, &["error"]),
         "store" => (2, &["config", "error", "metrics"]),
         "frontend" | "worker" | "mock_engine" => (3, &[]),

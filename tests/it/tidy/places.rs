@@ -12,14 +12,16 @@ fn outside(files: Vec<File>, homes: &[&str]) -> Vec<File> {
 fn formats_a_key(file: &File) -> Vec<String> {
     let own = ["worker:", "leases:", "models", "meta"];
     let ends: Vec<String> = keys::SHARD.iter().chain(&own).map(|name| format!("}}:{name}")).collect();
-    let lines = file.code().filter(|(_, line)| line.contains(":{{") || ends.iter().any(|end| line.contains(end.as_str())));
+    let lines =
+        file.code().filter(|(_, line)| line.contains(":{{") || ends.iter().any(|end| line.contains(end.as_str())));
     lines.map(|(number, _)| format!("{}:{number}: formats a key; that is for src/keys.rs", file.path)).collect()
 }
 
 #[test]
 fn only_keys_rs_formats_a_key() {
     none(&outside(sources(), &["src/keys.rs"]).iter().flat_map(formats_a_key).collect::<Vec<_>>());
-    let bad = File::made("src/x.rs", "let k = format!(\"{ns}:{{{model}}}:stats\");\nlet l = format!(\"{p}:leases:{f}\");\n");
+    let bad =
+        File::made("src/x.rs", "let k = format!(\"{ns}:{{{model}}}:stats\");\nlet l = format!(\"{p}:leases:{f}\");\n");
     assert_eq!(formats_a_key(&bad).len(), 2);
 }
 
@@ -57,10 +59,49 @@ fn only_refusal_rs_picks_529_and_503() {
 
 /// Commands that change nothing. All that does stands in a script.
 const READS: &[&str] = &[
-    "ASKING", "AUTH", "CLIENT", "CLUSTER", "CONFIG", "DBSIZE", "EXISTS", "GET", "HELLO", "HEXISTS", "HGET", "HGETALL", "HKEYS",
-    "HLEN", "HMGET", "HSCAN", "HVALS", "INFO", "PING", "QUIT", "READONLY", "ROLE", "SCAN", "SCARD", "SELECT", "SENTINEL",
-    "SISMEMBER", "SMEMBERS", "SSCAN", "TIME", "TTL", "PTTL", "TYPE", "XINFO", "XLEN", "XRANGE", "XREAD", "XREVRANGE", "ZCARD",
-    "ZRANGE", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE",
+    "ASKING",
+    "AUTH",
+    "CLIENT",
+    "CLUSTER",
+    "CONFIG",
+    "DBSIZE",
+    "EXISTS",
+    "GET",
+    "HELLO",
+    "HEXISTS",
+    "HGET",
+    "HGETALL",
+    "HKEYS",
+    "HLEN",
+    "HMGET",
+    "HSCAN",
+    "HVALS",
+    "INFO",
+    "PING",
+    "QUIT",
+    "READONLY",
+    "ROLE",
+    "SCAN",
+    "SCARD",
+    "SELECT",
+    "SENTINEL",
+    "SISMEMBER",
+    "SMEMBERS",
+    "SSCAN",
+    "TIME",
+    "TTL",
+    "PTTL",
+    "TYPE",
+    "XINFO",
+    "XLEN",
+    "XRANGE",
+    "XREAD",
+    "XREVRANGE",
+    "ZCARD",
+    "ZRANGE",
+    "ZRANGEBYSCORE",
+    "ZSCAN",
+    "ZSCORE",
 ];
 
 fn writes(file: &File) -> Vec<String> {

@@ -1,1 +1,0 @@
-//! What the documents promise is what is there.
