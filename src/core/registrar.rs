@@ -78,6 +78,8 @@ pub struct Registrar {
     registered_at: Option<u64>,
     /// The last call had no answer, or one that asks for a repetition at the next sample.
     unanswered: bool,
+    /// The last registration found a state that contradicted itself.
+    again: bool,
     in_flight: Option<Sample>,
     /// What Redis has, as far as we know.
     told: Option<Sample>,
@@ -101,6 +103,7 @@ impl Registrar {
             sent_at: None,
             registered_at: None,
             unanswered: false,
+            again: false,
             in_flight: None,
             told: None,
         }
@@ -201,6 +204,7 @@ impl Registrar {
 
     fn registered(&mut self, now: u64, reply: &Registered, sample: Sample) {
         self.unanswered = false;
+        let again = std::mem::take(&mut self.again);
         match reply {
             Registered::Ok { incarnation } => {
                 self.incarnation = Some(incarnation.clone());
@@ -212,6 +216,11 @@ impl Registrar {
             }
             Registered::Superseded => self.lose(None),
             Registered::Vacant => self.lose(Some(now)),
+            Registered::Again => {
+                self.soon = !again;
+                self.again = true;
+                self.unanswered = true;
+            }
             Registered::Invalid { .. } => {}
         }
     }

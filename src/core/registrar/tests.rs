@@ -177,6 +177,21 @@ fn a_store_that_forgets_at_once_is_not_asked_in_a_tight_loop() {
 }
 
 #[test]
+fn a_state_started_anew_is_registered_in_at_once_but_only_once_a_sample() {
+    let mut r = Registrar::new("aaaaaaaa", TTL);
+    let first = expect_register(r.poll(0, &sample(), "x"));
+    r.answer(0, &Answer::Registered(Registered::Again));
+    assert!(r.eager());
+    let second = expect_register(r.poll(0, &sample(), "x"));
+    assert_eq!((second.nonce, second.incarnation), (first.nonce, None));
+    r.answer(0, &Answer::Registered(Registered::Again));
+    assert!(!r.eager());
+    expect_register(r.poll(500, &sample(), "x"));
+    r.answer(500, &ok_register(100, "aaaaaaaa"));
+    assert_eq!(r.standing(), Standing::Held);
+}
+
+#[test]
 fn a_loser_asks_on_and_never_takes_the_id_from_the_living() {
     let mut r = lost();
     for step in 1..=20 {
