@@ -1,4 +1,6 @@
 //! The integration tests: one binary, a real Redis per test.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod harness;
 mod tidy;
