@@ -1,3 +1,53 @@
-//! The `tidegate` binary.
+//! The `tidegate` binary: reads the settings, sets up log and runtime, runs one command.
 
-fn main() {}
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::FromArgMatches;
+
+use tidegate::cli::resolve::{Job, Plan, plan};
+use tidegate::cli::{Cli, help};
+use tidegate::shutdown::Shutdown;
+use tidegate::telemetry;
+
+/// Settings that are refused end the process with this code, before a port opens.
+const REFUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    let plan = match read() {
+        Ok(plan) => plan,
+        Err(code) => return code,
+    };
+    telemetry::init(&plan.log);
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
+    }
+    let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime");
+    match done.and_then(|runtime| runtime.block_on(run(plan.job))) {
+        Ok(code) => code,
+        Err(why) => complain(&format!("{why:#}"), 1),
+    }
+}
+
+/// The settings of this process, or the code with which it ends.
+fn read() -> Result<Plan, ExitCode> {
+    let matches = help::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = matches.map_err(|shown| {
+        // Help and version go to standard output; a reader that has gone is no concern.
+        let _closed = shown.print();
+        ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(REFUSED))
+    })?;
+    plan(&cli, std::env::vars_os().collect()).map_err(|refused| complain(&refused.to_string(), REFUSED))
+}
+
+fn complain(message: &str, code: u8) -> ExitCode {
+    let _closed = writeln!(std::io::stderr(), "error: {message}");
+    ExitCode::from(code)
+}
+
+async fn run(job: Job) -> anyhow::Result<ExitCode> {
+    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
+    let _ = (&job, &shutdown);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,1 +1,5 @@
-//! The operator's view: `status`, `thresholds`, `doctor`.
+//! The operator's view (design section 9): `status`, `thresholds`, `doctor`.
+
+pub mod doctor;
+pub mod status;
+pub mod thresholds;

@@ -1,0 +1,95 @@
+//! From text to typed settings: the one place where settings are interpreted. A command starts only with settings that
+//! have passed through here.
+
+mod ops;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::config::environment::RUST_LOG;
+use crate::config::redis::RedisSettings;
+use crate::config::{Layers, Resolved, SettingsError, parse};
+use crate::{ops as operator, telemetry, worker as sidecar};
+
+use super::{Cli, Command, help};
+
+/// What a process is to do, with all that it needs to know.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its log.
+    pub log: telemetry::Settings,
+    /// What an operator should know although it stops nothing; to be logged.
+    pub warnings: Vec<String>,
+    /// The command.
+    pub job: Job,
+}
+
+/// A command with its settings.
+#[derive(Debug)]
+pub enum Job {
+    /// `tidegate worker`.
+    Worker(Box<sidecar::Settings>, RedisSettings),
+    /// `tidegate status`.
+    Status(operator::status::Settings, RedisSettings),
+    /// `tidegate thresholds`.
+    Thresholds(operator::thresholds::Settings, RedisSettings),
+    /// `tidegate doctor`.
+    Doctor(operator::doctor::Settings, RedisSettings),
+}
+
+/// Puts all layers on top of one another and checks the result.
+///
+/// # Errors
+/// See [`SettingsError`].
+pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, SettingsError> {
+    let schema = help::schema(cli.command.section());
+    let mut flags = texts(&cli.global);
+    flags.extend(match &cli.command {
+        Command::Frontend(flags) => texts(flags),
+        Command::Worker(flags) => texts(flags),
+        Command::MockEngine(flags) => texts(flags),
+        Command::Demo(flags) => texts(flags),
+        Command::Status(flags) => texts(flags),
+        Command::Thresholds(flags) => texts(flags),
+        Command::Doctor(flags) => texts(flags),
+    });
+    let layers = Layers { file: cli.global.config.as_ref().map(PathBuf::from), environment, flags };
+    let settings = layers.resolve(&schema)?;
+    let mut warnings = settings.warnings.clone();
+    let log = log(&settings, &mut warnings)?;
+    let redis = || RedisSettings::resolve(&settings);
+    let job = match &cli.command {
+        Command::Worker(_) => Job::Worker(Box::new(worker::sidecar(&settings)?), redis()?),
+        Command::Status(_) => Job::Status(ops::status(&settings)?, redis()?),
+        Command::Thresholds(flags) => Job::Thresholds(ops::thresholds(&settings, flags)?, redis()?),
+        Command::Doctor(flags) => Job::Doctor(ops::doctor(&settings, flags)?, redis()?),
+        _ => return Err(SettingsError::Missing { key: "model".into() }),
+    };
+    Ok(Plan { log, warnings, job })
+}
+
+/// The flags that were given, as they were given.
+fn texts(flags: &impl Serialize) -> BTreeMap<String, String> {
+    let Ok(serde_json::Value::Object(all)) = serde_json::to_value(flags) else { return BTreeMap::new() };
+    all.into_iter().filter_map(|(key, value)| Some((key, value.as_str()?.to_owned()))).collect()
+}
+
+fn log(settings: &Resolved, warnings: &mut Vec<String>) -> Result<telemetry::Settings, SettingsError> {
+    let words = [("text", telemetry::Format::Text), ("json", telemetry::Format::Json)];
+    let format = settings.required("log_format", parse::one_of(&words))?;
+    let mut filter = settings.optional("log", telemetry::check_filter)?;
+    if let (None, Some(text)) = (&filter, settings.variable(RUST_LOG).filter(|text| !text.is_empty())) {
+        match telemetry::check_filter(text) {
+            Ok(text) => filter = Some(text),
+            Err(reason) => warnings.push(format!("environment variable {RUST_LOG}: {text:?} {reason}; it is ignored")),
+        }
+    }
+    Ok(telemetry::Settings { filter, format })
+}
+
+#[cfg(test)]
+mod tests;
