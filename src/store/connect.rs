@@ -111,9 +111,7 @@ impl Connector {
         let all = |server| vec![(0, u16::MAX, server)];
         match &self.url.topology {
             Topology::Standalone(node) => Ok(all(self.at(node)?)),
-            Topology::Unix(path) => {
-                Ok(all(self.with(path.display().to_string(), ConnectionAddr::Unix(path.clone()))?))
-            }
+            Topology::Unix(path) => Ok(all(self.with(path.display().to_string(), ConnectionAddr::Unix(path.clone()))?)),
             Topology::Sentinel { nodes, service } => {
                 let node = sentinel::primary(self, nodes, service).await?;
                 tracing::info!(service, %node, "Sentinel names the primary");
@@ -176,9 +174,7 @@ impl Connector {
     }
 
     fn bounded(&self) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout))
+        AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout))
     }
 
     /// A connection to a Sentinel or a cluster node that is asked about others; `login` says who asks.
@@ -232,8 +228,7 @@ impl Connector {
 impl Server {
     /// A connection of one's own.
     pub(super) async fn connect(&self, within: Duration) -> Result<MultiplexedConnection, CallError> {
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(None);
+        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(None);
         let made = self.client.get_multiplexed_async_connection_with_config(&config).await;
         made.map_err(|e| CallError::of_connect(&self.name, &e))
     }

@@ -161,7 +161,8 @@ mod tests {
     fn warnings_name_what_to_change() {
         let good = "redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n";
         assert_eq!(judge(good), Vec::<String>::new());
-        let guarded = "redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nconnected_slaves:2\r\nmin_slaves_good_slaves:2\r\n";
+        let guarded =
+            "redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nconnected_slaves:2\r\nmin_slaves_good_slaves:2\r\n";
         assert_eq!(judge(guarded), Vec::<String>::new());
         let bad = "redis_version:6.2.1\r\nmaxmemory_policy:allkeys-lru\r\nconnected_slaves:1\r\n";
         let said = judge(bad).join("\n");

@@ -66,16 +66,12 @@ impl Redis {
             self.connector.forget();
             return Err(CallError::NotSent(format!("{}: not found in time", self.connector.url())));
         };
-        self.send_to(&server?, command, deadline).await
+        let server = server?;
+        self.send_to(&server, command, deadline).await
     }
 
     /// Sends a command to a server, within its breaker and its budget.
-    pub(super) async fn send_to(
-        &self,
-        server: &Server,
-        command: &Cmd,
-        deadline: Instant,
-    ) -> Result<Value, CallError> {
+    pub(super) async fn send_to(&self, server: &Server, command: &Cmd, deadline: Instant) -> Result<Value, CallError> {
         if !self.connector.allows(server) {
             return Err(CallError::NotSent(format!("{}: it did not answer lately", server.name)));
         }

@@ -13,9 +13,9 @@ pub(in crate::store) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let text = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     let step = |crc: u16, bit: bool| if bit { crc << 1 ^ 0x1021 } else { crc << 1 };
-    let crc = text.bytes().fold(0u16, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| step(crc, crc & 0x8000 != 0))
-    });
+    let crc = text
+        .bytes()
+        .fold(0u16, |crc, byte| (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| step(crc, crc & 0x8000 != 0)));
     crc % 16_384
 }
 

@@ -32,7 +32,8 @@ async fn ask(c: &Connector, sentinel: &Node, service: &str) -> Result<Node, Call
         }
         answer => answer?,
     };
-    let node = address(answer).ok_or_else(|| CallError::NotSent(format!("Sentinel {sentinel} knows no {service:?}")))?;
+    let node =
+        address(answer).ok_or_else(|| CallError::NotSent(format!("Sentinel {sentinel} knows no {service:?}")))?;
     let role = c.ask(&node, c.login().set_db(0), &redis::cmd("ROLE")).await?;
     match role {
         Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(r)) if r == b"master") => Ok(node),
