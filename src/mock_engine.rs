@@ -1,1 +1,3 @@
-//! `tidegate mock-engine`: an OpenAI-compatible engine without a GPU.
+//! `tidegate mock-engine`: an engine without a GPU.
+
+pub mod model;
