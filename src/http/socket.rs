@@ -136,6 +136,9 @@ pub(super) async fn gone(stream: &TcpStream) -> bool {
     std::future::pending().await
 }
 
+/// Stands in every bare answer of hyper's.
+const EMPTY: &[u8] = b"content-length: 0\r\n";
+
 /// hyper's side of the socket.
 #[derive(Debug)]
 pub(super) struct Io {
@@ -161,12 +164,16 @@ impl AsyncRead for Io {
 }
 
 impl Io {
-    /// hyper answers a head it cannot read with a bare status; ours has a body that says what is wrong.
+    /// hyper answers a head it cannot read with a bare status; ours has a body that says what is wrong. A service's
+    /// own 400 has a body, and may be written after its end was reached (the phase is then no longer busy).
     fn own_words(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.shared.phase().0 == Phase::Busy {
             return None;
         }
         let status: [u8; 3] = bytes.strip_prefix(b"HTTP/1.1 ")?.first_chunk().copied()?;
+        if !bytes.windows(EMPTY.len()).any(|window| window == EMPTY) {
+            return None;
+        }
         let fault = match &status {
             b"400" => Fault::Framing,
             b"414" => Fault::UriTooLong,

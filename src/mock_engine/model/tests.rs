@@ -1,3 +1,5 @@
+//! The engine model in virtual time.
+
 use super::*;
 
 fn limits() -> Limits {
@@ -28,7 +30,8 @@ fn run(engine: &mut Engine) -> Vec<(u64, Event)> {
 }
 
 fn ends(events: &[(u64, Event)]) -> Vec<(u64, RequestId)> {
-    events.iter().filter_map(|(at, event)| matches!(event, Event::Finished(..)).then(|| (*at, id(event)))).collect()
+    let finished = events.iter().filter(|(_, event)| matches!(event, Event::Finished(..)));
+    finished.map(|(at, event)| (*at, id(event))).collect()
 }
 
 fn id(event: &Event) -> RequestId {
@@ -43,12 +46,7 @@ fn one_request_takes_prefill_plus_steps() {
     let id = engine.submit(0, &job(500, 3)).unwrap();
     let events = run(&mut engine);
     let finished = Event::Finished(id, Finish::Length);
-    assert_eq!(events, [
-        (500, Event::Token(id)),
-        (600, Event::Token(id)),
-        (700, Event::Token(id)),
-        (700, finished)
-    ]);
+    assert_eq!(events, [(500, Event::Token(id)), (600, Event::Token(id)), (700, Event::Token(id)), (700, finished)]);
     let figures = engine.figures().next().unwrap();
     assert_eq!((figures.prompt_tokens, figures.generated_tokens, figures.finished), (500, 3, [0, 1]));
     assert_eq!((figures.running, figures.used_blocks, figures.prefill_tokens), (0, 0, 0));
