@@ -3,7 +3,10 @@
 
 pub mod base_url;
 pub mod dialect;
+pub mod headers;
+pub mod prompt;
 pub mod serve;
+pub mod upstream;
 
 mod connection;
 mod socket;
