@@ -47,10 +47,10 @@ type Found = (Map<String, Value>, BTreeMap<&'static str, String>, Vec<String>);
 pub(super) fn layer(environment: &[(OsString, OsString)], schema: &Schema) -> Result<Found, SettingsError> {
     let (mut values, mut others, mut warnings) = (Map::new(), BTreeMap::new(), Vec::new());
     for (variable, key) in REFERENCE {
-        if schema.own(key) && !environment.iter().any(|(other, _)| *other == *name(key)) {
-            if let Some((_, text)) = environment.iter().find(|(other, _)| other == variable) {
-                values.insert(key.to_owned(), text_value(&utf8(key, variable, text)?, &origin(variable)));
-            }
+        let overruled = environment.iter().any(|(other, _)| *other == *name(key));
+        let given = environment.iter().find(|(other, _)| other == variable);
+        if let (true, Some((_, text))) = (schema.own(key) && !overruled, given) {
+            values.insert(key.to_owned(), text_value(&utf8(key, variable, text)?, &origin(variable)));
         }
     }
     for variable in WITHOUT_FLAG {
