@@ -1,6 +1,7 @@
 //! The HTTP frontend: admits, proxies, refuses. Holds no state that a restart would lose.
 
 pub mod admission;
+pub mod request;
 pub mod settings;
 
 use std::net::SocketAddr;

@@ -2,6 +2,7 @@
 //! that has gone, bodies with a bound, and headers that end at each hop.
 
 pub mod base_url;
+pub mod body;
 pub mod dialect;
 pub mod headers;
 pub mod prompt;

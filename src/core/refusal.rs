@@ -15,8 +15,6 @@ pub enum Reason {
     AtCapacity,
     /// No worker is alive, or only draining ones, or none that can be reached from here.
     NoWorkers,
-    /// The worker's engine does not answer, and nobody else took the request.
-    EngineDown,
     /// Redis is unusable and static mode is over or off.
     StoreUnavailable,
     /// This process is shutting down.
@@ -27,13 +25,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, for metrics that exist before the first refusal.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::MaxInflight,
         Self::AllWorkersBusy,
         Self::WorkerRefused,
         Self::AtCapacity,
         Self::NoWorkers,
-        Self::EngineDown,
         Self::StoreUnavailable,
         Self::Draining,
         Self::ModelNotFound,
@@ -48,7 +45,6 @@ impl Reason {
             Self::WorkerRefused => "worker_refused",
             Self::AtCapacity => "at_capacity",
             Self::NoWorkers => "no_workers",
-            Self::EngineDown => "engine_down",
             Self::StoreUnavailable => "store_unavailable",
             Self::Draining => "draining",
             Self::ModelNotFound => "model_not_found",
@@ -72,7 +68,7 @@ impl Reason {
                 message: "Service temporarily overloaded",
                 reason: self.as_str(),
             },
-            Self::NoWorkers | Self::EngineDown | Self::StoreUnavailable | Self::Draining => Words {
+            Self::NoWorkers | Self::StoreUnavailable | Self::Draining => Words {
                 status: 503,
                 kind: "Service Unavailable",
                 anthropic: "overloaded_error",

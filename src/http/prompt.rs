@@ -7,102 +7,154 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 /// Bytes of text that make a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// How deep text is looked for; `messages[].content[].content[].text` is 7. What lies deeper is not counted, and costs
+/// no stack.
+const DEPTH: u8 = 12;
+
 /// Estimated prompt tokens of a request body of any of the APIs, rounded up. A prompt of token ids counts exactly;
 /// images and other data do not count, nor does a body that is not JSON.
 #[must_use]
 pub fn tokens(body: &[u8]) -> u64 {
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    Top.deserialize(&mut deserializer).map_or(0, |bytes| bytes.div_ceil(BYTES_PER_TOKEN))
-}
-
-/// The whole body: only the members that hold the prompt count.
-struct Top;
-
-/// A prompt: text, token ids, or messages whose `content` and `text` count.
-struct Prompt;
-
-impl<'de> DeserializeSeed<'de> for Top {
-    type Value = u64;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
-        deserializer.deserialize_map(self)
+    let mut bytes = 0;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    match json.deserialize_map(Top(&mut bytes)) {
+        Ok(()) => tokens_of(bytes),
+        Err(_) => 0,
     }
 }
 
-impl<'de> Visitor<'de> for Top {
-    type Value = u64;
+/// Tokens in so many bytes of text, rounded up.
+#[must_use]
+pub fn tokens_of(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN)
+}
+
+/// Whether a member of the body holds the prompt.
+#[must_use]
+pub fn is_prompt(key: &str) -> bool {
+    matches!(key, "messages" | "prompt" | "input" | "system" | "instructions")
+}
+
+/// The whole body: only the members that hold the prompt count.
+struct Top<'a>(&'a mut u64);
+
+impl<'de> Visitor<'de> for Top<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<u64, A::Error> {
-        sum(map, |key| matches!(key, "messages" | "prompt" | "input" | "system" | "instructions"))
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(prompt) = map.next_key_seed(KeyIs(is_prompt))? {
+            if prompt {
+                map.next_value_seed(Text::new(self.0))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Prompt {
-    type Value = u64;
+/// Adds up the bytes of a prompt: text, token ids, or messages whose `content` and `text` count.
+#[derive(Debug)]
+pub struct Text<'a> {
+    depth: u8,
+    bytes: &'a mut u64,
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
-        deserializer.deserialize_any(self)
+impl<'a> Text<'a> {
+    /// Adds to `bytes`.
+    pub fn new(bytes: &'a mut u64) -> Self {
+        Self { depth: DEPTH, bytes }
     }
 }
 
-impl<'de> Visitor<'de> for Prompt {
-    type Value = u64;
+impl<'de> DeserializeSeed<'de> for Text<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        if self.depth == 0 {
+            return json.deserialize_ignored_any(IgnoredAny).map(|_| ());
+        }
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Text<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a prompt")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<u64, E> {
-        Ok(text.len() as u64)
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        *self.bytes = self.bytes.saturating_add(text.len() as u64);
+        Ok(())
     }
 
-    fn visit_u64<E>(self, _token: u64) -> Result<u64, E> {
-        Ok(BYTES_PER_TOKEN)
+    fn visit_u64<E>(self, _token: u64) -> Result<(), E> {
+        *self.bytes = self.bytes.saturating_add(BYTES_PER_TOKEN);
+        Ok(())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<u64, E> {
-        Ok(0)
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<u64, E> {
-        Ok(0)
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<u64, E> {
-        Ok(0)
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_unit<E>(self) -> Result<u64, E> {
-        Ok(0)
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<u64, A::Error> {
-        let mut bytes = 0_u64;
-        while let Some(more) = seq.next_element_seed(Self)? {
-            bytes = bytes.saturating_add(more);
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let depth = self.depth - 1;
+        while seq.next_element_seed(Text { depth, bytes: self.bytes })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let depth = self.depth - 1;
+        while let Some(text) = map.next_key_seed(KeyIs(|key| matches!(key, "content" | "text")))? {
+            if text {
+                map.next_value_seed(Text { depth, bytes: self.bytes })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
         }
-        Ok(bytes)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<u64, A::Error> {
-        sum(map, |key| matches!(key, "content" | "text"))
+        Ok(())
     }
 }
 
-fn sum<'de, A: MapAccess<'de>>(mut map: A, counts: impl Fn(&str) -> bool) -> Result<u64, A::Error> {
-    let mut bytes = 0_u64;
-    while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-        if counts(&key) {
-            bytes = bytes.saturating_add(map.next_value_seed(Prompt)?);
-        } else {
-            map.next_value::<IgnoredAny>()?;
-        }
+/// Asks something of a key without keeping it.
+struct KeyIs(fn(&str) -> bool);
+
+impl<'de> DeserializeSeed<'de> for KeyIs {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        json.deserialize_str(self)
     }
-    Ok(bytes)
+}
+
+impl Visitor<'_> for KeyIs {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<bool, E> {
+        Ok((self.0)(key))
+    }
 }
 
 #[cfg(test)]
