@@ -1,8 +1,13 @@
 //! The HTTP frontend: admits, proxies, refuses. Holds no state that a restart would lose.
 
 pub mod admission;
+mod chance;
+mod committer;
+mod lease;
+mod models;
 pub mod request;
 pub mod settings;
+mod snapshot;
 
 use std::net::SocketAddr;
 

@@ -1,1 +1,3 @@
 //! Prometheus metrics.
+
+pub mod admission;

@@ -61,6 +61,15 @@ impl Store {
         matches!(self.backend, Backend::Redis(_))
     }
 
+    /// The budget of a call.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        match &self.backend {
+            Backend::Redis(redis) => redis.timeout(),
+            Backend::Memory(_) => Duration::from_millis(250),
+        }
+    }
+
     /// Where it is, without a password.
     #[must_use]
     pub fn describe(&self) -> String {

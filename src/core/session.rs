@@ -21,7 +21,7 @@ use super::op::{
     Reconciled, Welcome,
 };
 use super::retry_after::Drain;
-pub use standby::{Fleet, Standby};
+pub use standby::{Fleet, Standby, Standing};
 
 /// A map whose order depends on nothing but what was put in: runs can be repeated.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -224,7 +224,7 @@ pub struct Session<W> {
     healing_until: u64,
     good_at: Option<u64>,
     standby: Standby,
-    pulse: Option<Pulse>,
+    pulse: Option<Arc<Pulse>>,
     drain: Option<Drain>,
     healed: u64,
     opened: u64,
@@ -480,7 +480,7 @@ impl<W: Waiter> Session<W> {
 
     /// The last reply to a heartbeat.
     #[must_use]
-    pub fn pulse(&self) -> Option<&Pulse> {
+    pub fn pulse(&self) -> Option<&Arc<Pulse>> {
         self.pulse.as_ref()
     }
 

@@ -258,7 +258,7 @@ impl<W: Waiter> Session<W> {
             let (workers, frontends) = (pulse.due_workers.clone(), pulse.due_frontends.clone());
             out.push(Effect::Sweep { workers, frontends });
         }
-        self.pulse = Some(pulse);
+        self.pulse = Some(std::sync::Arc::new(pulse));
     }
 
     fn decided(&mut self, flight: Flight<W>, decided: Decided, out: &mut Vec<Effect<W>>) {
