@@ -1,6 +1,7 @@
 //! Rules of this repository that the compiler does not check. Each rule is a function from a text to its offences, so
 //! that it can also be shown a text that breaks it.
 
+mod docs;
 mod files;
 mod layers;
 mod places;

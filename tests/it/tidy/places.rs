@@ -26,7 +26,7 @@ fn only_keys_rs_formats_a_key() {
 }
 
 fn knows_a_script(file: &File) -> Vec<String> {
-    let words = [".lua\"", "redis.call", "Script::new", "\"EVAL"];
+    let words = [".lua\"", "redis.call", "Script::new"];
     let lines = file.code().filter(|(_, line)| words.iter().any(|word| line.contains(word)));
     lines.map(|(number, _)| format!("{}:{number}: knows a script; that is for src/scripts.rs", file.path)).collect()
 }
