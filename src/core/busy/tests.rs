@@ -3,7 +3,7 @@
 use super::*;
 
 const NOW: u64 = 1_000_000;
-const FRESH: Freshness = Freshness { as_of_ms: NOW, ttl_ms: 5_000 };
+const FRESH: Freshness = Freshness { now_ms: NOW, ttl_ms: 5_000, away: None };
 
 #[expect(clippy::unnecessary_wraps, reason = "reads as the field it fills")]
 fn now(value: u64) -> Option<Signal> {
@@ -37,7 +37,7 @@ fn fraction_above(threshold: f64) -> Config {
 }
 
 fn busy(rank: Rank, config: &Config) -> bool {
-    worker_busy(&[rank], config, FRESH).is_some()
+    judge(&[rank], config, &FRESH).busy
 }
 
 #[test]
@@ -47,8 +47,10 @@ fn either_source_suffices_p1_p2_p3() {
     assert!(busy(decode(Some(90), None), &config));
     assert!(busy(decode(None, Some(90)), &config));
     assert!(!busy(decode(None, None), &config));
-    let reason = decode(Some(70), Some(90)).busy(&config, FRESH);
-    assert_eq!(reason, Some(Reason { check: Check::Decode, figure: FigureKind::TrackedDecodeBlocks, value: 90 }));
+    let judged = judge(&[decode(Some(70), Some(90))], &config, &FRESH);
+    let mut text = String::new();
+    judged.reasons.iter().for_each(|r| r.write("0.6", &mut text).expect("a string takes all"));
+    assert_eq!(text, "0:decode 90/100>0.6 tracked_decode_blocks");
 }
 
 #[test]
@@ -77,9 +79,10 @@ fn prefill_checks_p7_p8() {
 fn all_declared_ranks_must_be_busy_p9() {
     let config = decode_above(0.6);
     let (full, silent) = (decode(None, Some(90)), Rank { kv_total_blocks: Some(100), ..Rank::default() });
-    assert!(worker_busy(&[full, silent], &config, FRESH).is_none());
-    assert_eq!(worker_busy(&[full, full], &config, FRESH).map(|r| r.len()), Some(2));
-    assert!(worker_busy(&[], &config, FRESH).is_none());
+    assert!(!judge(&[full, silent], &config, &FRESH).busy);
+    assert_eq!(judge(&[full, silent], &config, &FRESH).reasons.len(), 1);
+    assert!(judge(&[full, full], &config, &FRESH).busy);
+    assert!(!judge(&[], &config, &FRESH).busy);
 }
 
 #[test]
@@ -95,8 +98,22 @@ fn nothing_latches_p10_p11() {
     assert!(busy(aged(0, 4_999), &config), "a figure counts until it is load_ttl_ms old");
     assert!(!busy(aged(0, 5_000), &config), "the fresh low figure remains");
     assert!(!busy(aged(9_000, 9_000), &config), "a silent rank is free");
-    assert_eq!(aged(100, 4_000).next_stale(FRESH), Some(NOW + 1_000));
-    assert_eq!(aged(9_000, 9_000).next_stale(FRESH), None);
+    assert_eq!(judge(&[aged(100, 4_000)], &config, &FRESH).due_ms, Some(NOW + 1_000));
+    assert_eq!(judge(&[aged(4_000, 9_000)], &config, &FRESH).due_ms, None, "not busy, nothing to wait for");
+}
+
+#[test]
+fn an_absence_of_redis_does_not_age_a_signal_while_it_is_made_up_for() {
+    let config = decode_above(0.6);
+    let rank = |age| Rank {
+        active_decode_blocks: Some(Signal { value: 90, at_ms: NOW - age }),
+        ..decode(None, None)
+    };
+    let away = Freshness { away: Some(Away { lasted_ms: 8_000, until_ms: NOW + 3_000 }), ..FRESH };
+    assert_eq!(judge(&[rank(9_000)], &config, &away).due_ms, Some(NOW + 3_000));
+    assert_eq!(judge(&[rank(12_000)], &config, &away).due_ms, Some(NOW + 1_000));
+    assert!(!judge(&[rank(13_000)], &config, &away).busy);
+    assert_eq!(judge(&[rank(1_000)], &config, &away).due_ms, Some(NOW + 4_000));
 }
 
 #[test]
