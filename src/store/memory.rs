@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::read::{Journal, Record};
 use crate::core::fleet::Fleet;
+use crate::core::fleet::shard::{Hash, Key};
 use crate::core::id::{ModelName, WorkerId};
 use crate::scripts::{IndexOp, IndexReply, Operation};
 
@@ -55,17 +56,31 @@ impl Memory {
         reply
     }
 
-    pub(super) fn worker(&self, _model: &ModelName, _worker: &WorkerId) -> Vec<(String, String)> {
-        Vec::new()
+    pub(super) fn worker(&self, model: &ModelName, worker: &WorkerId) -> Vec<(String, String)> {
+        let state = self.state();
+        let key = state.fleets.get(model).and_then(|fleet| fleet.shard.worker.get(worker.as_str()));
+        pairs(key.map(|key| &key.hash))
     }
 
-    pub(super) fn hash(&self, _model: &ModelName, _name: &str) -> Vec<(String, String)> {
-        Vec::new()
+    pub(super) fn hash(&self, model: &ModelName, name: &str) -> Vec<(String, String)> {
+        let state = self.state();
+        let hashes = state.fleets.get(model).map(|fleet| fleet.shard.hashes());
+        pairs(hashes.into_iter().flatten().find(|(known, _)| *known == name).map(|(_, key)| key))
     }
 
-    pub(super) fn journal(&self, _model: &ModelName, _which: Journal, _count: usize) -> Vec<Record> {
-        Vec::new()
+    pub(super) fn journal(&self, model: &ModelName, which: Journal, count: usize) -> Vec<Record> {
+        let state = self.state();
+        let journals = state.fleets.get(model).map(|fleet| fleet.shard.journals());
+        let key = journals.into_iter().flatten().find(|(name, _)| *name == which.name()).map(|(_, key)| key);
+        let Some(Ok(journal)) = key.map(Key::read) else { return Vec::new() };
+        let newest = journal.0.iter().enumerate().rev().take(count);
+        newest.map(|(i, (ms, fields))| Record { id: format!("{ms}-{i}"), fields: fields.clone() }).collect()
     }
+}
+
+fn pairs(key: Option<&Key<Hash>>) -> Vec<(String, String)> {
+    let hash = key.and_then(|key| key.read().ok());
+    hash.into_iter().flatten().map(|(field, text)| (field.clone(), text.clone())).collect()
 }
 
 fn now_ms() -> u64 {

@@ -105,10 +105,7 @@ fn nothing_latches_p10_p11() {
 #[test]
 fn an_absence_of_redis_does_not_age_a_signal_while_it_is_made_up_for() {
     let config = decode_above(0.6);
-    let rank = |age| Rank {
-        active_decode_blocks: Some(Signal { value: 90, at_ms: NOW - age }),
-        ..decode(None, None)
-    };
+    let rank = |age| Rank { active_decode_blocks: Some(Signal { value: 90, at_ms: NOW - age }), ..decode(None, None) };
     let away = Freshness { away: Some(Away { lasted_ms: 8_000, until_ms: NOW + 3_000 }), ..FRESH };
     assert_eq!(judge(&[rank(9_000)], &config, &away).due_ms, Some(NOW + 3_000));
     assert_eq!(judge(&[rank(12_000)], &config, &away).due_ms, Some(NOW + 1_000));

@@ -97,7 +97,7 @@ impl Script<'_> {
         .into_iter()
         .map(|(k, v)| (k.to_owned(), v))
         .collect();
-        self.d.history.append(1_000, entry);
+        self.d.history.append(self.now, 1_000, entry);
         self.transition("config", field.name(), &format!("{old} -> {new}"));
         Ok(true)
     }

@@ -2,7 +2,7 @@
 //! lost.
 
 use super::gate::Registry;
-use super::script::{FRONTEND_TTL_MS, HEAL_MS, Further, Origin, Script, Step, broken};
+use super::script::{FRONTEND_TTL_MS, Further, HEAL_MS, Origin, Script, Step, broken};
 use super::shard::Shard;
 use super::stats::unsigned;
 use super::zset::double;

@@ -199,12 +199,8 @@ impl Script<'_> {
         } else if self.d.inflight.read()?.contains_key(w) {
             return broken("count without gate");
         }
-        let gate = Gate {
-            incarnation: lease.incarnation.clone(),
-            cap: None,
-            closed: Closed::EXPIRED,
-            url: lease.url.clone(),
-        };
+        let gate =
+            Gate { incarnation: lease.incarnation.clone(), cap: None, closed: Closed::EXPIRED, url: lease.url.clone() };
         self.save_gate(w, before.as_ref(), &gate);
         self.set(Cached::Inflight, w, "0".into());
         self.set(Cached::Reserved, w, "0".into());

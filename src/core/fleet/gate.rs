@@ -22,13 +22,8 @@ pub(super) enum Letter {
 }
 
 impl Letter {
-    const ALL: [(Self, char); 5] = [
-        (Self::Busy, 'b'),
-        (Self::Draining, 'd'),
-        (Self::EngineDown, 'e'),
-        (Self::Skipped, 's'),
-        (Self::Expired, 'x'),
-    ];
+    const ALL: [(Self, char); 5] =
+        [(Self::Busy, 'b'), (Self::Draining, 'd'), (Self::EngineDown, 'e'), (Self::Skipped, 's'), (Self::Expired, 'x')];
 
     /// What the journal says when it is set, and when it is cleared.
     const fn transition(self, on: bool) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Fleet;
 use super::gate::{Gate, Letter, Registry};
-use super::shard::{Shard, WrongType, whole};
+use super::shard::{Hash, Shard, WrongType, whole};
 use super::zset::Zset;
 
 impl Fleet {
@@ -33,12 +33,12 @@ fn check(d: &Shard) -> Result<Result<(), String>, WrongType> {
 /// Counts are those of the leases that explain them.
 fn counts(d: &Shard, epoch: &str, gates: &BTreeMap<&str, Gate>) -> Result<Result<(), String>, WrongType> {
     let mut leases: BTreeMap<&str, i64> = BTreeMap::new();
+    let empty = Hash::new();
     for (f, text) in d.seq.read()? {
         let Some(member) = Registry::parse(text) else { return Ok(Err(format!("P:seq of {f} is garbled: {text}"))) };
         if member.epoch != *epoch {
             continue;
         }
-        let empty = super::shard::Hash::new();
         let held = d.leases.get(f).map_or(Ok(&empty), |key| key.read())?;
         if i64::try_from(held.len()) != Ok(member.leases) {
             return Ok(Err(format!("{f} has {} leases, P:seq says {}", held.len(), member.leases)));
@@ -82,10 +82,9 @@ fn flags(d: &Shard, gates: &BTreeMap<&str, Gate>) -> Result<Result<(), String>, 
         if eligible.score(w).is_some() != room {
             return Ok(Err(format!("{w} with gate {gate} and {:?} in flight: eligible {}", inflight.get(*w), !room)));
         }
-        for (letter, member, what) in [
-            (Letter::Busy, busy.contains(*w), "busy"),
-            (Letter::Skipped, skips.score(w).is_some(), "skipped"),
-        ] {
+        for (letter, member, what) in
+            [(Letter::Busy, busy.contains(*w), "busy"), (Letter::Skipped, skips.score(w).is_some(), "skipped")]
+        {
             if gate.closed.has(letter) != member {
                 return Ok(Err(format!("{w} with gate {gate}: {what} {member}")));
             }

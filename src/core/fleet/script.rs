@@ -90,8 +90,7 @@ impl<'a> Script<'a> {
     ) -> Result<T, u64> {
         let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
         let (s, stored) = (Stats::default(), Stats::default());
-        let mut script =
-            Self { d, now, s, stored, origin, in_force: None, touched: BTreeSet::new(), unread: false };
+        let mut script = Self { d, now, s, stored, origin, in_force: None, touched: BTreeSet::new(), unread: false };
         script.expire_hashes();
         let done = main(&mut script);
         let done = match done {
@@ -133,7 +132,8 @@ impl<'a> Script<'a> {
             }
         }
         let d = &mut *self.d;
-        for key in [&mut d.applied, &mut d.gate, &mut d.inflight, &mut d.reserved, &mut d.route, &mut d.seq, &mut d.stats]
+        for key in
+            [&mut d.applied, &mut d.gate, &mut d.inflight, &mut d.reserved, &mut d.route, &mut d.seq, &mut d.stats]
         {
             mend(key);
         }
@@ -144,8 +144,12 @@ impl<'a> Script<'a> {
             mend(key);
         }
         mend(&mut d.busy);
-        further.workers.iter().filter_map(|w| d.worker.get_mut(w)).for_each(|key| mend(&mut key.hash));
-        further.leases.iter().filter_map(|f| d.leases.get_mut(f)).for_each(mend);
+        for w in &further.workers {
+            d.worker.get_mut(w).into_iter().for_each(|key| mend(&mut key.hash));
+        }
+        for f in &further.leases {
+            d.leases.get_mut(f).into_iter().for_each(mend);
+        }
     }
 
     /// Every operation's first act. Redis was away, or its clock went back: nobody is judged by that time. For 4 s
@@ -252,7 +256,7 @@ impl<'a> Script<'a> {
         let revision = self.revision().to_string();
         let entry = [("kind", kind), ("who", who), ("why", why), ("revision", &revision)];
         let entry = entry.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        self.d.transitions.append(10_000, entry);
+        self.d.transitions.append(self.now, 10_000, entry);
     }
 
     /// The configuration in force, read once.

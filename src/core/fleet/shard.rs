@@ -56,15 +56,15 @@ impl<T: Default> Key<T> {
     }
 }
 
-/// A journal of about `bound` entries.
+/// A stream of about `bound` entries, each with its time in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Journal(pub VecDeque<Entry>);
+pub struct Journal(pub VecDeque<(i64, Entry)>);
 
 impl Key<Journal> {
     /// Appends. A journal never stands in a decision's way: one that is broken is dropped.
-    pub(super) fn append(&mut self, bound: usize, entry: Entry) {
+    pub(super) fn append(&mut self, now: i64, bound: usize, entry: Entry) {
         let Ok(journal) = self.write() else { return self.clear() };
-        journal.0.push_back(entry);
+        journal.0.push_back((now, entry));
         while journal.0.len() > bound {
             journal.0.pop_front();
         }
@@ -123,11 +123,10 @@ pub enum Held {
 }
 
 impl Shard {
-    /// The whole state, by the name of the key behind `P:`. Keys that hold nothing are left out.
+    /// The hashes by the name of the key behind `P:`, but for those of workers and frontends.
     #[must_use]
-    pub fn dump(&self) -> BTreeMap<String, Held> {
-        let mut out = BTreeMap::new();
-        for (name, key) in [
+    pub const fn hashes(&self) -> [(&'static str, &Key<Hash>); 8] {
+        [
             ("config", &self.config),
             ("config:applied", &self.applied),
             ("gate", &self.gate),
@@ -136,7 +135,20 @@ impl Shard {
             ("route", &self.route),
             ("seq", &self.seq),
             ("stats", &self.stats),
-        ] {
+        ]
+    }
+
+    /// The journals by the name of the key behind `P:`.
+    #[must_use]
+    pub const fn journals(&self) -> [(&'static str, &Key<Journal>); 3] {
+        [("config:history", &self.history), ("load", &self.load), ("transitions", &self.transitions)]
+    }
+
+    /// The whole state, by the name of the key behind `P:`. Keys that hold nothing are left out.
+    #[must_use]
+    pub fn dump(&self) -> BTreeMap<String, Held> {
+        let mut out = BTreeMap::new();
+        for (name, key) in self.hashes() {
             put(&mut out, name.into(), key, |h| Held::Hash(h.clone()), Hash::is_empty);
         }
         for (name, key) in [
@@ -149,10 +161,8 @@ impl Shard {
             let scores = |z: &Zset| Held::Zset(z.iter().map(|(m, s)| (m.to_owned(), s)).collect());
             put(&mut out, name.into(), key, scores, Zset::is_empty);
         }
-        for (name, key) in
-            [("config:history", &self.history), ("load", &self.load), ("transitions", &self.transitions)]
-        {
-            let entries = |j: &Journal| Held::Stream(j.0.iter().cloned().collect());
+        for (name, key) in self.journals() {
+            let entries = |j: &Journal| Held::Stream(j.0.iter().map(|(_, entry)| entry.clone()).collect());
             put(&mut out, name.into(), key, entries, |j| j.0.is_empty());
         }
         put(&mut out, "busy".into(), &self.busy, |s| Held::Set(s.clone()), BTreeSet::is_empty);

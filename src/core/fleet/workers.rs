@@ -94,12 +94,8 @@ impl Script<'_> {
             if known.as_ref() != Some(&incarnation) {
                 self.d.worker.remove(w);
             }
-            let gate = Gate {
-                incarnation: incarnation.clone(),
-                cap: cap(r),
-                closed: Closed::EXPIRED,
-                url: r.url.clone(),
-            };
+            let gate =
+                Gate { incarnation: incarnation.clone(), cap: cap(r), closed: Closed::EXPIRED, url: r.url.clone() };
             self.save_gate(w, before.as_ref(), &gate);
             self.set(Cached::Inflight, w, "0".into());
             self.set(Cached::Reserved, w, "0".into());
@@ -227,7 +223,7 @@ impl Script<'_> {
         self.place(w)?;
         let mut entry = vec![("worker".to_owned(), w.to_owned()), ("busy".to_owned(), flag(busy))];
         entry.extend(said.into_iter().take(200));
-        self.d.load.append(10_000, entry);
+        self.d.load.append(self.now, 10_000, entry);
         Ok(busy)
     }
 
