@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::busy::{Freshness, Rank, Signal};
+use super::busy::{Away, Freshness, Rank, Signal};
 use super::op::FigureKind;
 
 /// The fields of a hash.
@@ -104,6 +104,7 @@ fn rank(worker: &Fields, rank: u64) -> Rank {
         figure(kind).map(|value| Signal { value, at_ms })
     };
     Rank {
+        rank: u32::try_from(rank).unwrap_or(u32::MAX),
         active_decode_blocks: signal(FigureKind::ActiveDecodeBlocks),
         tracked_decode_blocks: signal(FigureKind::TrackedDecodeBlocks),
         active_prefill_tokens: signal(FigureKind::ActivePrefillTokens),
@@ -122,8 +123,11 @@ pub fn in_grace(stats: &Fields, now_ms: u64) -> bool {
 /// Until when signals count, at `now_ms` of Redis. Time in which Redis was away does not age them.
 #[must_use]
 pub fn freshness(stats: &Fields, load_ttl_ms: u64, now_ms: u64) -> Freshness {
-    let away = if in_grace(stats, now_ms) { field(stats, "away_ms").unwrap_or(0) } else { 0 };
-    Freshness { as_of_ms: now_ms.saturating_sub(away), ttl_ms: load_ttl_ms }
+    let away = in_grace(stats, now_ms).then(|| Away {
+        lasted_ms: field(stats, "away_ms").unwrap_or(0),
+        until_ms: field(stats, "grace_until").unwrap_or(0),
+    });
+    Freshness { now_ms, ttl_ms: load_ttl_ms, away }
 }
 
 #[cfg(test)]
@@ -161,16 +165,17 @@ mod tests {
         assert_eq!(ranks.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(ranks[0].1.active_decode_blocks, Some(Signal { value: 9, at_ms: 100 }));
         assert_eq!(ranks[0].1.kv_total_blocks, Some(10));
-        assert_eq!(ranks[1].1, Rank::default(), "a signal without a time does not count");
+        assert_eq!(ranks[1].1, Rank { rank: 3, ..Rank::default() }, "a signal without a time does not count");
     }
 
     #[test]
     fn grace_stops_the_clock() {
         let mut stats = Fields::new();
-        assert_eq!(freshness(&stats, 5_000, 10_000).as_of_ms, 10_000);
+        let ends = |stats: &Fields, now_ms| freshness(stats, 5_000, now_ms).ends(Signal { value: 1, at_ms: 4_000 });
+        assert_eq!(ends(&stats, 10_000), 9_000);
         stats.insert("away_ms".into(), "4000".into());
         stats.insert("grace_until".into(), "12000".into());
-        assert_eq!(freshness(&stats, 5_000, 10_000).as_of_ms, 6_000);
-        assert_eq!(freshness(&stats, 5_000, 12_000).as_of_ms, 12_000);
+        assert_eq!(ends(&stats, 10_000), 12_000);
+        assert_eq!(ends(&stats, 12_000), 9_000);
     }
 }

@@ -1,7 +1,7 @@
 //! Invariants 2 and 3: `P:eligible` is exactly the eligible workers, `P:busy` exactly the busy ones.
 
 use super::{Shared, Violation};
-use crate::core::busy::{Rank, worker_busy};
+use crate::core::busy::{Rank, judge};
 use crate::core::stored::{Fields, Gate, freshness, in_grace, number, ranks};
 
 /// One worker, all read at one moment.
@@ -97,7 +97,7 @@ fn busy(shared: &Shared, state: &WorkerState) -> Wanted {
     }
     let config = shared.config();
     let ranks: Vec<Rank> = ranks(&state.hash).into_iter().map(|(_, rank)| rank).collect();
-    let at = |now_ms| worker_busy(&ranks, &config, freshness(&shared.stats, config.load_ttl_ms, now_ms)).is_some();
+    let at = |now_ms| judge(&ranks, &config, &freshness(&shared.stats, config.load_ttl_ms, now_ms)).busy;
     let (now, before) = (at(shared.now_ms), at(shared.now_ms.saturating_sub(shared.lag_ms)));
     (now == before).then_some(now)
 }
