@@ -8,8 +8,10 @@ use clap::FromArgMatches;
 
 use tidegate::cli::resolve::{Job, Plan, plan};
 use tidegate::cli::{Cli, help};
+use tidegate::config::redis::RedisSettings;
 use tidegate::shutdown::Shutdown;
-use tidegate::telemetry;
+use tidegate::store::Store;
+use tidegate::{frontend, mock_engine, telemetry, worker};
 
 /// Settings that are refused end the process with this code, before a port opens.
 const REFUSED: u8 = 2;
@@ -20,8 +22,11 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     telemetry::init(&plan.log);
-    for warning in &plan.warnings {
-        tracing::warn!("{warning}");
+    for line in &plan.notes.warnings {
+        tracing::warn!("{line}");
+    }
+    for line in &plan.notes.infos {
+        tracing::info!("{line}");
     }
     let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime");
     match done.and_then(|runtime| runtime.block_on(run(plan.job))) {
@@ -48,6 +53,23 @@ fn complain(message: &str, code: u8) -> ExitCode {
 
 async fn run(job: Job) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
-    let _ = (&job, &shutdown);
-    Ok(ExitCode::SUCCESS)
+    let Shutdown { drain, now } = shutdown;
+    let work = async {
+        match job {
+            Job::Frontend(settings, redis) => frontend::run(*settings, store(redis), drain).await?,
+            Job::Worker(settings, redis) => worker::run(*settings, store(redis), drain).await?,
+            Job::MockEngine(settings) => mock_engine::run(settings, drain).await?,
+            Job::Status(..) | Job::Thresholds(..) | Job::Doctor(..) => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    };
+    tokio::select! {
+        done = work => done,
+        () = now.cancelled() => Ok(ExitCode::FAILURE),
+    }
+}
+
+fn store(redis: RedisSettings) -> Store {
+    let RedisSettings { url, namespace, timeout, pool_size } = redis;
+    Store::redis(url, namespace, timeout, pool_size)
 }

@@ -1,6 +1,9 @@
 //! The help: defaults and environment variables are written into it from the built-in settings, so that they cannot
 //! differ.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
 use clap::{Arg, Command, CommandFactory};
 
 use crate::config::{Resolved, Schema};
@@ -33,14 +36,17 @@ fn section(command: &Command) -> String {
 /// Every command's settings, as the flags declare them.
 #[must_use]
 pub fn schema(command: &str) -> Schema {
+    static KEYS: OnceLock<BTreeMap<String, BTreeSet<String>>> = OnceLock::new();
+    Schema { command: command.to_owned(), keys: KEYS.get_or_init(keys).clone() }
+}
+
+fn keys() -> BTreeMap<String, BTreeSet<String>> {
     let root = Cli::command();
-    let global = root.get_arguments().filter(|arg| is_setting(arg)).map(|arg| arg.get_id().to_string());
-    let global: Vec<String> = global.collect();
-    let keys = root.get_subcommands().filter(|sub| sub.get_name() != "help").map(|sub| {
-        let own = sub.get_arguments().filter(|arg| is_setting(arg)).map(|arg| arg.get_id().to_string());
-        (section(sub), own.chain(global.iter().cloned()).collect())
-    });
-    Schema { command: command.to_owned(), keys: keys.collect() }
+    let own = |command: &Command| -> BTreeSet<String> {
+        command.get_arguments().filter(|arg| is_setting(arg)).map(|arg| arg.get_id().to_string()).collect()
+    };
+    let global = own(&root);
+    root.get_subcommands().map(|sub| (section(sub), &own(sub) | &global)).collect()
 }
 
 /// The command line with the defaults and variables written into its help.

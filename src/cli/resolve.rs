@@ -1,6 +1,8 @@
 //! From text to typed settings: the one place where settings are interpreted. A command starts only with settings that
 //! have passed through here.
 
+mod frontend;
+mod mock_engine;
 mod ops;
 mod worker;
 
@@ -13,7 +15,7 @@ use serde::Serialize;
 use crate::config::environment::RUST_LOG;
 use crate::config::redis::RedisSettings;
 use crate::config::{Layers, Resolved, SettingsError, parse};
-use crate::{ops as operator, telemetry, worker as sidecar};
+use crate::{frontend as edge, mock_engine as engine, ops as operator, telemetry, worker as sidecar};
 
 use super::{Cli, Command, help};
 
@@ -22,15 +24,31 @@ use super::{Cli, Command, help};
 pub struct Plan {
     /// Its log.
     pub log: telemetry::Settings,
-    /// What an operator should know although it stops nothing; to be logged.
-    pub warnings: Vec<String>,
+    /// What is to be logged once the log is set up.
+    pub notes: Notes,
     /// The command.
     pub job: Job,
 }
 
+/// What an operator should know although it stops nothing.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Probably not meant so.
+    pub warnings: Vec<String>,
+    /// As asked for.
+    pub infos: Vec<String>,
+}
+
+/// Longest time that any setting can name: a day.
+const DAY_MS: u64 = 86_400_000;
+
 /// A command with its settings.
 #[derive(Debug)]
 pub enum Job {
+    /// `tidegate frontend`.
+    Frontend(Box<edge::Settings>, RedisSettings),
+    /// `tidegate mock-engine`.
+    MockEngine(engine::Settings),
     /// `tidegate worker`.
     Worker(Box<sidecar::Settings>, RedisSettings),
     /// `tidegate status`.
@@ -59,17 +77,19 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
     });
     let layers = Layers { file: cli.global.config.as_ref().map(PathBuf::from), environment, flags };
     let settings = layers.resolve(&schema)?;
-    let mut warnings = settings.warnings.clone();
-    let log = log(&settings, &mut warnings)?;
+    let mut notes = Notes { warnings: settings.warnings.clone(), infos: Vec::new() };
+    let log = log(&settings, &mut notes.warnings)?;
     let redis = || RedisSettings::resolve(&settings);
     let job = match &cli.command {
+        Command::Frontend(_) => Job::Frontend(Box::new(frontend::frontend(&settings, &mut notes)?), redis()?),
+        Command::MockEngine(_) => Job::MockEngine(mock_engine::mock_engine(&settings)?),
         Command::Worker(_) => Job::Worker(Box::new(worker::sidecar(&settings)?), redis()?),
         Command::Status(_) => Job::Status(ops::status(&settings)?, redis()?),
         Command::Thresholds(flags) => Job::Thresholds(ops::thresholds(&settings, flags)?, redis()?),
         Command::Doctor(flags) => Job::Doctor(ops::doctor(&settings, flags)?, redis()?),
         _ => return Err(SettingsError::Missing { key: "model".into() }),
     };
-    Ok(Plan { log, warnings, job })
+    Ok(Plan { log, notes, job })
 }
 
 /// The flags that were given, as they were given.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::core::id::NameError;
-use crate::core::thresholds::{Field, integer};
+use crate::core::thresholds::{Field, decimal, integer};
 
 use super::secret::Secret;
 
@@ -58,6 +58,15 @@ pub fn millis(least: u64, most: u64) -> impl Fn(&str) -> Result<Duration, String
 /// As [`whole`].
 pub fn seconds(least: u64, most: u64) -> impl Fn(&str) -> Result<Duration, String> {
     move |text| whole(least, most)(text).map(Duration::from_secs)
+}
+
+/// A finite number above 0, per second.
+///
+/// # Errors
+/// Anything else, in the notation of [`crate::core::thresholds::decimal`].
+pub fn rate(text: &str) -> Result<f64, String> {
+    let found = decimal(text).filter(|rate| *rate > 0.0);
+    found.ok_or_else(|| "must be a decimal number above 0".to_owned())
 }
 
 /// `true` or `false`; `1`/`0`, `yes`/`no` and `on`/`off` are read too, as the reference system does.

@@ -12,7 +12,7 @@ use crate::config::{DEFAULT, Layers};
 fn planned(arguments: &str, environment: &[(&str, &str)]) -> Result<Plan, String> {
     let words = std::iter::once("tidegate").chain(arguments.split(' ').filter(|word| !word.is_empty()));
     let words = words.map(|word| word.trim_matches('\''));
-    let matches = help::command().try_get_matches_from(words).map_err(|why| why.to_string())?;
+    let matches = Cli::command().try_get_matches_from(words).map_err(|why| why.to_string())?;
     let cli = Cli::from_arg_matches(&matches).map_err(|why| why.to_string())?;
     let environment = environment.iter().map(|(name, text)| (OsString::from(name), OsString::from(text))).collect();
     plan(&cli, environment).map_err(|why| why.to_string())
@@ -37,6 +37,17 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
     let path = dir.path().join("tidegate.toml");
     std::fs::write(&path, text).unwrap();
     (dir, path.display().to_string())
+}
+
+fn frontend(arguments: &str, environment: &[(&str, &str)]) -> (Box<edge::Settings>, Notes) {
+    match planned(&format!("frontend {arguments}"), environment) {
+        Ok(Plan { job: Job::Frontend(settings, _), notes, .. }) => (settings, notes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn seeds(arguments: &str, environment: &[(&str, &str)]) -> Vec<(String, String)> {
+    frontend(arguments, environment).0.seeds
 }
 
 #[test]
@@ -202,9 +213,9 @@ fn unknown_names_are_refused_or_warned_about() {
         ("RUST_LOG", "loud"),
     ];
     let plan = planned("status", &environment).unwrap();
-    assert_eq!(plan.warnings.len(), 2, "{:?}", plan.warnings);
-    assert!(plan.warnings.iter().any(|line| line.contains("TIDEGATE_REDIS_URI")));
-    assert!(plan.warnings.iter().any(|line| line.contains("RUST_LOG")));
+    assert_eq!(plan.notes.warnings.len(), 2, "{:?}", plan.notes.warnings);
+    assert!(plan.notes.warnings.iter().any(|line| line.contains("TIDEGATE_REDIS_URI")));
+    assert!(plan.notes.warnings.iter().any(|line| line.contains("RUST_LOG")));
 }
 
 #[test]
@@ -237,4 +248,134 @@ fn toml_numbers_and_switches_are_values_too() {
     assert_eq!(redis.timeout.as_millis(), 1_000);
     let (_dir, path) = file("[status]\njson = 7\n");
     assert!(refusal(&format!("status --config {path}"), &[]).contains("true or false"));
+}
+
+/// Rows C1, C2, C4 and C6 of the reference's table of settings.
+#[test]
+fn each_threshold_is_on_if_it_is_set_and_only_then() {
+    assert_eq!(seeds("", &[]), []);
+    let one = |name: &str, text: &str| vec![(name.to_owned(), text.to_owned())];
+    for (key, flag, variable) in [
+        ("active_decode_blocks_threshold", "0.5", "0.6"),
+        ("active_prefill_tokens_threshold", "1000", "2000"),
+        ("active_prefill_tokens_threshold_frac", "64.0", "3.0"),
+    ] {
+        let name = format!("--{}", key.replace('_', "-"));
+        let upper = key.to_uppercase();
+        assert_eq!(seeds(&format!("{name} {flag}"), &[]), one(key, flag));
+        assert_eq!(seeds(&format!("{name}={flag}"), &[]), one(key, flag));
+        assert_eq!(seeds("", &[(&format!("DYN_{upper}"), variable)]), one(key, variable));
+        assert_eq!(seeds("", &[(&format!("TIDEGATE_{upper}"), variable)]), one(key, variable));
+        assert_eq!(seeds(&format!("{name} None"), &[(&format!("DYN_{upper}"), variable)]), []);
+        assert_eq!(seeds("", &[(&format!("DYN_{upper}"), "None")]), []);
+    }
+    for text in ["0", "1", "0.85", "8.5e-1"] {
+        let given = seeds(&format!("--active-decode-blocks-threshold {text}"), &[]);
+        assert_eq!(given, one("active_decode_blocks_threshold", text));
+    }
+}
+
+/// F037, and row C5 of the reference's table of settings.
+#[test]
+fn f037_what_is_no_number_in_range_is_refused() {
+    let decode = "active-decode-blocks-threshold";
+    let (whole, share) = ("active-prefill-tokens-threshold", "active-prefill-tokens-threshold-frac");
+    let all = ["nan", "NaN", "inf", "-inf", "-0.1", "1e309", "0x1", "", "0,85", "85%", "-1", "+1", "1_0", "none"];
+    let flags = [(decode, "1.0000001"), (whole, "1.5"), (whole, "9007199254740992"), (share, "-0.0")];
+    let cases = [decode, whole, share].into_iter().flat_map(|flag| all.map(|text| (flag, text))).chain(flags);
+    for (flag, text) in cases {
+        let message = refusal(&format!("frontend --{flag} '{text}'"), &[]);
+        assert!(message.contains(&format!("--{flag}: {text:?}")), "{message}");
+        let variable = format!("DYN_{}", flag.replace('-', "_").to_uppercase());
+        let message = refusal("frontend", &[(&variable, text)]);
+        assert!(message.contains(&variable) && message.contains(&format!("{text:?}")), "{message}");
+    }
+}
+
+#[test]
+fn shared_fields_are_seeded_only_if_somebody_names_them() {
+    let given = seeds("--router-mode kv --router-track-output-blocks --router-track-active-blocks false", &[]);
+    let want = [("router_mode", "kv"), ("track_output_blocks", "true"), ("track_active_blocks", "false")];
+    assert_eq!(given, want.map(|(name, text)| (name.to_owned(), text.to_owned())));
+    let (_dir, path) = file("[frontend]\nload_ttl_ms = 5000\n");
+    assert_eq!(seeds(&format!("--config {path}"), &[]), [("load_ttl_ms".to_owned(), "5000".to_owned())]);
+    for bad in ["--router-mode device-aware-weighted", "--load-ttl-ms 99", "--router-track-active-blocks maybe"] {
+        assert!(refusal(&format!("frontend {bad}"), &[]).contains(bad.split(' ').next().unwrap()));
+    }
+}
+
+/// Row C7 of the reference's table of settings.
+#[test]
+fn admission_control_is_accepted_with_a_warning() {
+    for (arguments, environment) in
+        [("--admission-control none", vec![]), ("", vec![("DYN_ADMISSION_CONTROL", "token-capacity")])]
+    {
+        let (_, notes) = frontend(arguments, &environment);
+        assert!(notes.warnings.iter().any(|line| line.contains("is no longer supported and is ignored")), "{notes:?}");
+    }
+    assert!(refusal("frontend --admission-control bogus", &[]).contains("--admission-control: \"bogus\""));
+}
+
+#[test]
+fn frontend_defaults_are_those_of_its_own_settings() {
+    let (settings, notes) = frontend("", &[]);
+    let defaults = edge::Settings::new(settings.http_listen);
+    assert_eq!(format!("{settings:?}"), format!("{defaults:?}"));
+    assert!(notes.warnings.iter().any(|line| line.contains("--admin-token-file")));
+    assert!(notes.infos.iter().any(|line| line.contains("busy-worker rejection disabled")));
+    let defaults = sidecar::Settings::new(
+        crate::core::id::ModelName::parse("m").unwrap(),
+        crate::core::id::WorkerId::parse("w").unwrap(),
+        "127.0.0.1:9001".parse().unwrap(),
+        "http://127.0.0.1:9101".parse().unwrap(),
+    );
+    assert_eq!(format!("{:?}", sidecar("", &[])), format!("{defaults:?}"));
+}
+
+#[test]
+fn the_admin_variables_are_read() {
+    let (_dir, path) = file("token\n");
+    let (settings, notes) =
+        frontend(&format!("--admin-token-file {path}"), &[("DYN_HTTP_OVERLOAD_STATUS_CODE", "503")]);
+    assert_eq!(settings.admin_token.as_ref().map(|token| token.reveal()), Some("token"));
+    assert_eq!(settings.overload.get(), 503);
+    assert_eq!(notes.warnings, Vec::<String>::new());
+    assert!(!frontend("", &[("DYN_DISABLE_FRONTEND_ADMIN_API", "yes")]).0.admin_api);
+    assert!(frontend("", &[("DYN_DISABLE_FRONTEND_ADMIN_API", "0")]).0.admin_api);
+    let (settings, notes) = frontend("", &[("DYN_HTTP_OVERLOAD_STATUS_CODE", "99")]);
+    assert_eq!(settings.overload.get(), 529);
+    assert!(notes.warnings.iter().any(|line| line.contains("DYN_HTTP_OVERLOAD_STATUS_CODE")));
+}
+
+#[test]
+fn out_of_range_settings_of_frontend_and_engine_are_named() {
+    for line in [
+        "frontend --http-listen 8000",
+        "frontend --admin-listen x",
+        "frontend --max-connections 0",
+        "frontend --max-body-bytes 0",
+        "frontend --on-store-loss open",
+        "frontend --migration-limit 4294967296",
+        "frontend --model-retention-s 0",
+        "frontend --drain-seconds 1.5",
+        "frontend --max-worker-series -1",
+        "frontend --engine-timeout-ms 1s",
+        "frontend --stream-idle-ms -1",
+        "frontend --sse-keep-alive-ms x",
+        "frontend --static-max-age-ms None",
+        "mock-engine --kv-total-blocks 0",
+        "mock-engine --decode-tokens-per-s 0",
+        "mock-engine --prefill-tokens-per-s -1",
+        "mock-engine --data-parallel-size 1025",
+        "mock-engine --max-num-seqs 0",
+        "status --interval-ms 0",
+        "status --watch=maybe",
+        "status --model=",
+    ] {
+        let message = refusal(line, &[("TIDEGATE_MODEL", "m")]);
+        let flag = line.split([' ', '=']).nth(1).unwrap();
+        assert!(message.contains(flag), "{line}: {message}");
+    }
+    assert!(refusal("mock-engine", &[]).contains("--model is required"));
+    assert!(planned("mock-engine --model m --decode-tokens-per-s 12.5", &[]).is_ok());
 }

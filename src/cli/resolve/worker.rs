@@ -8,10 +8,9 @@ use crate::core::id::{ModelName, WorkerId};
 use crate::core::thresholds::MAX_INTEGER;
 use crate::http::base_url::BaseUrl;
 use crate::worker::Settings;
-use crate::worker::settings::{EngineMetrics, MAX_LIMIT, SettingError, queue_limit_variable};
 
-/// Longest time that any setting can name: a day.
-const DAY_MS: u64 = 86_400_000;
+use super::DAY_MS;
+use crate::worker::settings::{EngineMetrics, MAX_LIMIT, SettingError, queue_limit_variable};
 
 /// Reads all of them.
 pub(super) fn sidecar(given: &Resolved) -> Result<Settings, SettingsError> {
