@@ -1,5 +1,6 @@
 //! The sidecar beside one engine: registers, reports load, enforces N+Q, forwards (design section 2).
 
+mod engine;
 pub mod gate;
 pub mod settings;
 
