@@ -3,6 +3,7 @@
 mod engine;
 pub mod gate;
 pub mod settings;
+pub mod track;
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,10 @@
 //! Why a request is not served, and the one place where a status is chosen for it (design sections 3.3 and 5).
 
+mod sidecar;
+
 use std::fmt;
+
+pub use sidecar::SidecarRefusal;
 
 /// The reason of a refusal, as in the field `reason` of an error body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
