@@ -3,6 +3,7 @@
 
 pub mod base_url;
 pub mod body;
+pub mod descriptors;
 pub mod dialect;
 pub mod headers;
 pub mod prompt;
