@@ -11,7 +11,7 @@ use tidegate::cli::{Cli, help};
 use tidegate::config::redis::RedisSettings;
 use tidegate::shutdown::Shutdown;
 use tidegate::store::Store;
-use tidegate::{frontend, mock_engine, telemetry, worker};
+use tidegate::{demo, frontend, mock_engine, telemetry, worker};
 
 /// Settings that are refused end the process with this code, before a port opens.
 const REFUSED: u8 = 2;
@@ -59,6 +59,7 @@ async fn run(job: Job) -> anyhow::Result<ExitCode> {
             Job::Frontend(settings, redis) => frontend::run(*settings, store(redis), drain).await?,
             Job::Worker(settings, redis) => worker::run(*settings, store(redis), drain).await?,
             Job::MockEngine(settings) => mock_engine::run(settings, drain).await?,
+            Job::Demo(settings) => demo::run(settings, drain, &mut std::io::stdout()).await?,
             Job::Status(..) | Job::Thresholds(..) | Job::Doctor(..) => {}
         }
         Ok(ExitCode::SUCCESS)

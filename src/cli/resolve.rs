@@ -14,7 +14,9 @@ use serde::Serialize;
 
 use crate::config::environment::RUST_LOG;
 use crate::config::redis::RedisSettings;
+use crate::config::redis_url::RedisUrl;
 use crate::config::{Layers, Resolved, SettingsError, parse};
+use crate::demo;
 use crate::{frontend as edge, mock_engine as engine, ops as operator, telemetry, worker as sidecar};
 
 use super::{Cli, Command, help};
@@ -51,6 +53,8 @@ pub enum Job {
     MockEngine(engine::Settings),
     /// `tidegate worker`.
     Worker(Box<sidecar::Settings>, RedisSettings),
+    /// `tidegate demo`.
+    Demo(demo::Settings),
     /// `tidegate status`.
     Status(operator::status::Settings, RedisSettings),
     /// `tidegate thresholds`.
@@ -78,7 +82,7 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
     let layers = Layers { file: cli.global.config.as_ref().map(PathBuf::from), environment, flags };
     let settings = layers.resolve(&schema)?;
     let mut notes = Notes { warnings: settings.warnings.clone(), infos: Vec::new() };
-    let log = log(&settings, &mut notes.warnings)?;
+    let mut log = log(&settings, &mut notes.warnings)?;
     let redis = || RedisSettings::resolve(&settings);
     let job = match &cli.command {
         Command::Frontend(_) => Job::Frontend(Box::new(frontend::frontend(&settings, &mut notes)?), redis()?),
@@ -87,7 +91,14 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
         Command::Status(_) => Job::Status(ops::status(&settings)?, redis()?),
         Command::Thresholds(flags) => Job::Thresholds(ops::thresholds(&settings, flags)?, redis()?),
         Command::Doctor(flags) => Job::Doctor(ops::doctor(&settings, flags)?, redis()?),
-        _ => return Err(SettingsError::Missing { key: "model".into() }),
+        Command::Demo(_) => {
+            // Its table is what people want to see.
+            log.filter.get_or_insert_with(|| "warn".to_owned());
+            Job::Demo(demo::Settings {
+                redis_url: settings.optional("redis_url", RedisUrl::parse)?,
+                seconds: settings.optional("seconds", parse::seconds(1, DAY_MS / 1_000))?,
+            })
+        }
     };
     Ok(Plan { log, notes, job })
 }

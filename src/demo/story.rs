@@ -11,6 +11,7 @@ use super::fleet::{DECODE, Fleet, MODEL, QUEUE, SLOTS, Shared, THRESHOLD};
 use super::load::{Answers, Curve, Load, Said};
 use super::table;
 use super::watch::{Turn, Watch};
+use crate::keys::ModelKeys;
 
 /// Requests per second while the fleet waits to be tried by hand.
 pub(super) const RATE_AFTERWARDS: f64 = 1.0;
@@ -171,14 +172,16 @@ pub(super) fn commands(fleet: &Fleet) -> String {
         Shared::InProcess => None,
     };
     if let Some((option, url)) = redis {
-        let prefix = format!("{namespace}:{{{MODEL}}}");
+        let keys = ModelKeys::new(namespace, &fleet.model);
+        let [gate, inflight, config, transitions] =
+            ["gate", "inflight", "config", "transitions"].map(|name| keys.named(name));
         let _ = write!(
             text,
             "\n\
-             \x20 redis-cli {option} HGETALL '{prefix}:gate'             # worker → incarnation|cap|closed|url\n\
-             \x20 redis-cli {option} HGETALL '{prefix}:inflight'         # the shared counters\n\
-             \x20 redis-cli {option} HSET '{prefix}:config' active_decode_blocks_threshold 0.5\n\
-             \x20 redis-cli {option} XREVRANGE '{prefix}:transitions' + - COUNT 10\n\
+             \x20 redis-cli {option} HGETALL '{gate}'             # worker → incarnation|cap|closed|url\n\
+             \x20 redis-cli {option} HGETALL '{inflight}'         # the shared counters\n\
+             \x20 redis-cli {option} HSET '{config}' active_decode_blocks_threshold 0.5\n\
+             \x20 redis-cli {option} XREVRANGE '{transitions}' + - COUNT 10\n\
              \x20 tidegate status --redis-url {url} --namespace {namespace}\n\
              \x20 tidegate thresholds set active_decode_blocks_threshold 0.9 --model {MODEL} --redis-url {url} --namespace {namespace}\n"
         );

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, a real Redis per test.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the log of a failed test")]
 
 mod admission;
 mod harness;

@@ -6,6 +6,7 @@ mod files;
 mod layers;
 mod places;
 mod scripts;
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -69,9 +70,10 @@ fn tree(folders: &[&str]) -> Vec<File> {
     paths.iter().filter_map(read).collect()
 }
 
-/// The Rust sources of the product.
+/// The Rust sources of the product, without those of its unit tests.
 fn sources() -> Vec<File> {
-    tree(&["src"]).into_iter().filter(|f| f.path.ends_with(".rs")).collect()
+    let test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    tree(&["src"]).into_iter().filter(|f| f.path.ends_with(".rs") && !test(&f.path)).collect()
 }
 
 /// Fails with a line per offence.
