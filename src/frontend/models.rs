@@ -22,8 +22,8 @@ use crate::store::CallError;
 const REFRESH: Duration = Duration::from_secs(2);
 /// The same while Redis does not answer.
 const RETRY: Duration = Duration::from_millis(250);
-/// A name that is not in a copy younger than this is unknown: at most five readings a second, whatever clients ask.
-const NEGATIVE_MS: u64 = 200;
+/// The least time between two readings: however many unknown names clients ask for, at most 20 a second.
+const SPACING_MS: u64 = 50;
 /// An index younger than this may still be filling up: Redis was just emptied (design section 3.3).
 const YOUNG_MS: u64 = 4_000;
 /// A model whose workers were heard this long ago is taken up unasked, so that it is listed.
@@ -70,6 +70,7 @@ struct Index {
 
 #[derive(Debug, Default)]
 struct Tried {
+    /// When the last reading began.
     at: Option<u64>,
     failed: Option<String>,
 }
@@ -126,7 +127,7 @@ impl Models {
     /// # Errors
     /// Why there is none.
     pub(super) async fn find(&self, model: &ModelName) -> Result<Handle, Reason> {
-        if !self.index.load().models.contains_key(model) && self.refresh(NEGATIVE_MS).await.is_err() {
+        if !self.index.load().models.contains_key(model) && self.refresh().await.is_err() {
             // Static mode goes on for a model that is taken up.
             return self.table.load().get(model).cloned().ok_or(Reason::StoreUnavailable);
         }
@@ -143,7 +144,7 @@ impl Models {
 
     /// The index knows this model, as far as can be told.
     pub(super) async fn knows(&self, model: &ModelName) -> Result<bool, Reason> {
-        if !self.index.load().models.contains_key(model) && self.refresh(NEGATIVE_MS).await.is_err() {
+        if !self.index.load().models.contains_key(model) && self.refresh().await.is_err() {
             return Err(Reason::StoreUnavailable);
         }
         Ok(self.index.load().models.contains_key(model))
@@ -154,15 +155,20 @@ impl Models {
         self.good_at.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Reads the index, unless a reading is younger than `max_age_ms`; one at a time.
-    async fn refresh(&self, max_age_ms: u64) -> Result<(), String> {
+    /// Reads the index, unless a reading has begun since this was called: what was registered before a request came is
+    /// known to its answer. One at a time, and spaced.
+    async fn refresh(&self) -> Result<(), String> {
+        let called = self.common.now_ms();
         let mut tried = self.refreshing.lock().await;
-        let now = self.common.now_ms();
-        if tried.at.is_some_and(|at| now < at + max_age_ms) {
-            return tried.failed.clone().map_or(Ok(()), Err);
+        if let Some(at) = tried.at {
+            if at > called {
+                return tried.failed.clone().map_or(Ok(()), Err);
+            }
+            let wait = (at + SPACING_MS).saturating_sub(self.common.now_ms());
+            tokio::time::sleep(Duration::from_millis(wait)).await;
         }
-        let read = self.read().await;
         tried.at = Some(self.common.now_ms());
+        let read = self.read().await;
         tried.failed = read.as_ref().err().map(ToString::to_string);
         let index = read.map_err(|e| e.to_string())?;
         self.good_at.store(self.common.now_ms() + 1, Ordering::Relaxed);
@@ -269,7 +275,7 @@ impl Models {
         loop {
             let pause = {
                 let Some(models) = models.upgrade() else { return };
-                match models.refresh(0).await {
+                match models.refresh().await {
                     Ok(()) => {
                         if failing {
                             tracing::info!(

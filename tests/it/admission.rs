@@ -17,7 +17,7 @@ use tidegate::store::{CallError, Store};
 
 use crate::harness::{Fault, FaultProxy, Redis, eventually, eventually_within};
 
-fn model() -> ModelName {
+pub(crate) fn model() -> ModelName {
     ModelName::parse("m").unwrap()
 }
 
@@ -59,6 +59,7 @@ fn registration(worker: &str, cap: u64) -> Registration {
 
 async fn register(
     store: &Store,
+    model: &ModelName,
     worker: &str,
     cap: u64,
     had: &mut Option<Incarnation>,
@@ -73,30 +74,35 @@ async fn register(
         number,
         figures: Vec::new(),
     };
-    if let Registered::Ok { incarnation } = store.call(&model(), &op).await? {
+    if let Registered::Ok { incarnation } = store.call(model, &op).await? {
         *had = Some(incarnation);
     }
-    store.index(&IndexOp::Touch(model())).await.map(drop)
+    store.index(&IndexOp::Touch(model.clone())).await.map(drop)
 }
 
 /// Registers a worker and repeats it twice a second, as its sidecar would with reports.
-pub(crate) async fn worker(store: &Store, id: &str, cap: u64) -> Beating {
+pub(crate) async fn worker_of(store: &Store, model: &ModelName, id: &str, cap: u64) -> Beating {
     let mut had = None;
     let mut number = 1;
     eventually("a worker is registered", async || {
         number += 1;
-        register(store, id, cap, &mut had, number).await.is_ok() && had.is_some()
+        register(store, model, id, cap, &mut had, number).await.is_ok() && had.is_some()
     })
     .await;
-    let (store, id) = (store.clone(), id.to_owned());
+    let (store, model, id) = (store.clone(), model.clone(), id.to_owned());
     let task = tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
             number += 1;
-            let _ = register(&store, &id, cap, &mut had, number).await;
+            let _ = register(&store, &model, &id, cap, &mut had, number).await;
         }
     });
     Beating { task }
+}
+
+/// The same for the model `m`.
+pub(crate) async fn worker(store: &Store, id: &str, cap: u64) -> Beating {
+    worker_of(store, &model(), id, cap).await
 }
 
 pub(crate) async fn admit(admissions: &Admissions) -> Result<Lease, Refusal> {

@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout, reason = "the log of a failed test")]
 
 mod admission;
+mod cluster;
 mod harness;
 mod mock_engine;
+mod sentinel;
 mod tidy;
