@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod frontend;
+pub mod worker;
 
 use prometheus::core::Collector;
 use prometheus::{Encoder, Registry, TextEncoder};

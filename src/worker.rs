@@ -1,17 +1,48 @@
 //! The sidecar beside one engine: registers, reports load, enforces N+Q, forwards (design section 2).
+//!
+//! Two tasks run beside the HTTP server: the [`probe`] asks the engine how it is, the [`report`]er tells Redis. All
+//! share one [`state`]; requests go through the [`gate`] and the [`relay`].
 
+mod admin;
+mod answer;
 mod engine;
 pub mod gate;
+mod leave;
+mod load;
+mod probe;
+mod relay;
+mod report;
+mod serve;
 pub mod settings;
+mod state;
 pub mod track;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use settings::Settings;
 
+use crate::http::serve::{self as server, Control};
+use crate::http::upstream::Upstream;
+use crate::metrics::worker::WorkerMetrics;
 use crate::store::Store;
+use admin::Admin;
+use probe::Probe;
+use relay::Relay;
+use report::Reporter;
+use serve::Routes;
+use state::State;
+
+/// Unused connections to the engine are kept for this long: a little less than uvicorn's 5 s.
+const ENGINE_IDLE: Duration = Duration::from_secs(4);
+/// Publishers that wait for the reporter.
+const PUSHES: usize = 64;
+/// What is left of a connection after the drain may take this long.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why a sidecar did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +66,7 @@ pub enum Error {
 /// A sidecar whose port is open.
 #[derive(Debug)]
 pub struct Worker {
-    settings: Settings,
+    state: Arc<State>,
     store: Store,
     listener: tokio::net::TcpListener,
 }
@@ -48,9 +79,14 @@ impl Worker {
     pub async fn bind(settings: Settings, store: Store) -> Result<Self, Error> {
         settings.check()?;
         let address = settings.listen;
-        let listener =
-            tokio::net::TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-        Ok(Self { settings, store, listener })
+        if address.port() != 0 {
+            // Before the port opens; with port 0 there is nothing to check yet.
+            settings.advertised(address)?;
+        }
+        let listener = server::listen(address).map_err(|source| Error::Listen { address, source })?;
+        let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
+        let url = settings.advertised(bound)?.to_string();
+        Ok(Self { state: State::new(settings, url, bound, WorkerMetrics::new()?), store, listener })
     }
 
     /// The open port.
@@ -66,8 +102,41 @@ impl Worker {
     /// # Errors
     /// See [`Error`].
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), Error> {
-        let _ = (&self.settings, &self.store);
+        let Self { state, store, listener } = self;
+        let upstream = Upstream::new(ENGINE_IDLE);
+        let (pushes, told) = mpsc::channel(PUSHES);
+        let end = CancellationToken::new();
+        // Ends the tasks also when this future is dropped.
+        let _guard = end.clone().drop_guard();
+        let reporter = tokio::spawn(Reporter::new(Arc::clone(&state), store.clone(), told).run(end.clone()));
+        let probe = tokio::spawn(Probe::new(Arc::clone(&state), upstream.clone()).run(end.clone()));
+        let control = Control::default();
+        let routes = Routes {
+            relay: Relay::new(Arc::clone(&state), upstream),
+            admin: Admin::new(Arc::clone(&state), pushes.clone()),
+            state: Arc::clone(&state),
+        };
+        let limits = server::Limits { tell_peer: true, ..server::Limits::default() };
+        let server = tokio::spawn(server::serve(listener, limits, control.clone(), routes));
+        tracing::info!(
+            worker = %state.settings.worker,
+            model = %state.settings.model,
+            engine = %state.settings.engine_url,
+            url = state.url,
+            "worker listening on http://{}",
+            state.bound
+        );
         shutdown.cancelled().await;
+        leave::drain(&state, &control, &pushes).await;
+        end.cancel();
+        let _ = tokio::join!(reporter, probe);
+        leave::leave(&state, &store).await;
+        control.finish();
+        if tokio::time::timeout(LAST_WORDS, control.quiet()).await.is_err() {
+            tracing::warn!(requests = control.active(), "cutting off what still runs");
+        }
+        control.cut();
+        let _ = server.await;
         Ok(())
     }
 }

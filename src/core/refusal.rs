@@ -154,6 +154,8 @@ pub enum Fault {
     Model,
     /// Another method is meant.
     Method,
+    /// Another process has this worker's id.
+    Conflict,
     /// The head of the request took too long.
     HeaderTimeout,
     /// The body of the request took too long.
@@ -199,6 +201,7 @@ impl Fault {
             Self::Route => (404, "Not Found", "not_found_error", "no_such_route", "No such route"),
             Self::Model => (404, "Not Found", "not_found_error", "model_not_found", "Model not found"),
             Self::Method => (405, "Method Not Allowed", INVALID, "method_not_allowed", "Method not allowed"),
+            Self::Conflict => (409, "Conflict", INVALID, "superseded", "Another process has this worker's id"),
             Self::HeaderTimeout => {
                 (408, "Request Timeout", INVALID, "header_timeout", "The head of the request took too long")
             }
