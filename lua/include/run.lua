@@ -24,18 +24,20 @@ end
 
 --- mem, seen, rnd: what a new epoch would need of the caller.
 local function run(main, mem, seen, rnd)
-  local ok, reply = pcall(main)
-  if ok then
+  local ok, reply = pcall(function()
+    local r = main()
     for _, c in ipairs({ GATE, INFLIGHT, RESERVED, ROUTE }) do flush(c) end
     save_stats()
-    return reply
-  end
+    return r
+  end)
+  if ok then return reply end
   if reply == BROKEN then return new_epoch(BROKEN.why, mem, seen, rnd) end
-  if type(reply) == 'table' and reply.err and string.find(reply.err, 'WRONGTYPE', 1, true) then
+  -- An error of a command is a string on some versions of Redis, a table on others.
+  local text = type(reply) == 'table' and reply.err or tostring(reply)
+  if string.find(text, 'WRONGTYPE', 1, true) then
     drop_wrong_types()
     load_stats()
     return new_epoch('wrong type', mem, seen, rnd)
   end
-  if type(reply) == 'table' then return reply end
-  return redis.error_reply('ERR ' .. tostring(reply))
+  return redis.error_reply(text)
 end

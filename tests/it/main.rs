@@ -8,4 +8,5 @@ mod cluster;
 mod harness;
 mod mock_engine;
 mod sentinel;
+mod scripts;
 mod tidy;
