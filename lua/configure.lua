@@ -10,11 +10,11 @@ local source = ARGV[1]
 
 local function main()
   if redis.call('EXISTS', K.stats) == 0 then return { 'unknown' } end
-  prologue(false, true, 0, 'configure')
+  M.prologue(false, true, 0, 'configure')
   local type_of = redis.call('TYPE', K.config).ok
   if type_of ~= 'none' and type_of ~= 'hash' then return { 'invalid', 'config', 'not a hash' } end
   for i = 2, #ARGV, 2 do
-    if not KINDS[ARGV[i]] or (ARGV[i + 1] ~= '' and not legal(ARGV[i], ARGV[i + 1])) then
+    if not M.KINDS[ARGV[i]] or (ARGV[i + 1] ~= '' and not M.legal(ARGV[i], ARGV[i + 1])) then
       return { 'invalid', string.sub(ARGV[i], 1, 200), string.sub(ARGV[i + 1], 1, 200) }
     end
   end
@@ -29,13 +29,13 @@ local function main()
     if write then
       if value then redis.call('HSET', K.config, field, value) else redis.call('HDEL', K.config, field) end
       redis.call('HDEL', K.applied, 'error:' .. field)
-      if put_in_force(field, value, source) then changed = true end
+      if M.put_in_force(field, value, source) then changed = true end
     end
   end
-  if changed then all_due() end
-  local reply = { 'ok', num(redis.call('HGET', K.applied, 'config_version')) or 0 }
-  for _, field in ipairs(FIELDS) do
-    local value = applied()[field]
+  if changed then M.all_due() end
+  local reply = { 'ok', M.num(redis.call('HGET', K.applied, 'config_version')) or 0 }
+  for _, field in ipairs(M.FIELDS) do
+    local value = M.applied()[field]
     if value then
       reply[#reply + 1] = field
       reply[#reply + 1] = value
@@ -44,4 +44,4 @@ local function main()
   return reply
 end
 
-return run(main, true, 0, 'configure')
+return M.run(main, true, 0, 'configure')

@@ -4,7 +4,8 @@ An admission whose id has a lease already is answered by that lease; releasing a
 KEYS[1..17]  the model's keys (include/shard)      KEYS[18]  P:leases:<frontend>
 ARGV[1..7]   the caller (include/fence)            ARGV[8]   seed of this call's random choices, 1 to 2^31-2
 ARGV[9..11]  how many releases, skips, admissions follow:
-             releases: id · skips: worker, incarnation · admissions: id, tokens, pin ('' = none), n, n excluded workers
+             releases: id · skips: worker, incarnation · admissions: id, tokens; or where there is more to say
+             id, tokens followed by '*', pin ('' = none), n, n excluded workers
 returns      {'ok', revision, drain rate per 1000 s, refusals of the last 5 s, verdicts...}; a verdict is
              'admitted', revision, worker, incarnation, url · or its cause, revision
              (max_inflight, all_workers_busy, worker_refused, at_capacity, no_workers, no_pin)
@@ -17,107 +18,116 @@ cost         O(log workers) for each admission; never reads all workers. ]]
 --- @include "skip"
 --- @include "pick"
 --- @include "refuse"
-local releases, skips, admissions = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local at = 12
 local function take()
   at = at + 1
   return ARGV[at - 1]
 end
 
---- The group, as it stands in ARGV.
+--- The group, as it stands in ARGV. `most`: how many workers it can use up.
 local function read_group()
-  local g = { ended = {}, skipped = {}, asked = {}, ids = {} }
+  local releases, skips, admissions = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+  local group = { ended = {}, skipped = {}, asked = {}, ids = {}, most = admissions }
   for i = 1, releases do
-    g.ended[i] = take()
-    g.ids[i] = g.ended[i]
+    group.ended[i] = take()
+    group.ids[i] = group.ended[i]
   end
-  for i = 1, skips do g.skipped[i] = { take(), take() } end
+  for i = 1, skips do group.skipped[i] = { take(), take() } end
+  local none = {}
   for i = 1, admissions do
-    local a = { id = take(), tokens = tonumber(take()), pin = take(), excluded = tonumber(take()), exclude = {} }
-    for _ = 1, a.excluded do a.exclude[take()] = true end
-    g.asked[i] = a
-    g.ids[releases + i] = a.id
+    local a = { id = take(), pin = '', exclude = none, excluded = 0 }
+    local tokens = take()
+    a.tokens = tonumber(tokens)
+    if not a.tokens then
+      a.tokens, a.pin, a.excluded, a.exclude = tonumber(string.sub(tokens, 1, -2)), take(), tonumber(take()), {}
+      for _ = 1, a.excluded do a.exclude[take()] = true end
+      group.most = group.most + a.excluded
+    end
+    group.asked[i] = a
+    group.ids[releases + i] = a.id
   end
-  return g
+  return group
 end
 
 --- A worker that may take `a`. What P:eligible did not know yet (silence, a lost write) is put right on the way.
-local function choose(a)
+local function choose(a, most)
   while true do
-    local w = pick(a)
+    local w = M.pick(a, most)
     if not w then return nil end
-    local g = gate(w)
-    if g and g.closed == '' and (not g.cap or count(w) < g.cap) then
-      if alive(w) then return w, g end
-      expire(w)
+    local g = M.gate(w)
+    if g and g.closed == '' and (not g.cap or M.count(w) < g.cap) then
+      if M.alive(w) then return w, g end
+      M.expire(w)
     else
-      place(w)
+      M.place(w)
     end
   end
+end
+
+--- Makes the lease, and remembers the choice.
+local function admit(held, a, w, g)
+  M.add(held, a.id, w, g.inc, a.tokens)
+  M.touched[w] = nil
+  local _, used, prefill = M.route(w)
+  M.save_route(w, S.revision, used, prefill + M.blocks(a.tokens))
+  M.place(w)
 end
 
 local function main()
-  local refused = prologue(false, caller.mem, caller.seen, caller.rnd) or fence('call')
+  local refused = M.prologue(false, caller.mem, caller.seen, caller.rnd) or M.fence('call')
   if refused then return refused end
   if now < S.healing_until then return { 'healing', S.healing_until - now } end
-  local held = leases(KEYS[18], member.n)
-  random_state = tonumber(ARGV[8])
-  end_due_skips()
+  local group, held = read_group(), M.leases(KEYS[18], member.n)
+  M.random_state = tonumber(ARGV[8])
+  M.warm(held, group.ids)
+  M.end_due_skips()
+  M.released(M.del_all(held, group.ended))
+  M.settle()
+  for _, s in ipairs(group.skipped) do M.skip(s[1], s[2]) end
 
-  local group = read_group()
-  warm(held, group.ids)
-  local ended = 0
-  for _, id in ipairs(group.ended) do
-    if del(held, id) then ended = ended + 1 end
-  end
-  settle()
-  if ended > 0 then drained(ended) end
-  for _, s in ipairs(group.skipped) do skip(s[1], s[2]) end
-
-  local verdicts, no, shut = {}, {}, nil
-  local most = tonumber(applied().max_inflight)
-  local function say(...)
-    for _, v in ipairs({ ... }) do verdicts[#verdicts + 1] = v end
+  local reply, causes, shut = { 'ok', 0, 0, 0 }, {}, nil
+  local most = tonumber(M.applied().max_inflight)
+  local direct = M.applied().router_mode == 'direct'
+  local admitted = 0
+  local function say(verdict, w, g)
+    local n = #reply
+    reply[n + 1], reply[n + 2] = verdict, S.revision
+    if w then reply[n + 3], reply[n + 4], reply[n + 5] = w, g.inc, g.url end
   end
   for _, a in ipairs(group.asked) do
-    local w, inc = read_lease(held, a.id)
-    local g = w and gate(w)
-    if w then
-      say('admitted', S.revision, w, inc, g and g.url or '')
+    local known, inc = M.read_lease(held, a.id)
+    local cause, w, g
+    -- Shut for the rest of the group once nobody is eligible or the total is reached; pinned requests, and those that
+    -- exclude workers, are judged singly.
+    local single = direct or a.excluded > 0
+    if known then
+      local now_at = M.gate(known)
+      say('admitted', known, { inc = inc, url = now_at and now_at.url or '' })
     elseif most and S.inflight_total >= most then
-      no.max_inflight = (no.max_inflight or 0) + 1
-      say('max_inflight', S.revision)
+      cause = 'max_inflight'
+    elseif shut and not single then
+      cause = shut
     else
-      -- Shut for the rest of the group once nobody is eligible; a pinned request is judged singly, and so is one
-      -- that excludes workers.
-      local single = a.excluded > 0 or applied().router_mode == 'direct'
-      if single or not shut then w, g = choose(a) end
-      if w then
-        add(held, a.id, w, g.inc, a.tokens)
-        touched[w] = nil
-        local _, known, prefill = route(w)
-        S.admitted = (S.admitted or 0) + 1
-        save_route(w, S.admitted, known, prefill + blocks(a.tokens))
-        place(w)
-        say('admitted', S.revision, w, g.inc, g.url)
-      else
-        local why = not single and shut or cause(a)
-        if not single then shut = why end
-        no[why] = (no[why] or 0) + 1
-        say(why, S.revision)
-      end
+      w, g = choose(a, group.most)
+      cause = not w and M.cause(a)
+      if cause and not single then shut = cause end
+    end
+    if w then
+      admitted = admitted + 1
+      admit(held, a, w, g)
+      say('admitted', w, g)
+    elseif cause then
+      causes[cause] = (causes[cause] or 0) + 1
+      say(cause)
     end
   end
 
-  local total = 0
-  for why, k in pairs(no) do
-    redis.call('HINCRBY', K.stats, 'refused:' .. why, k)
-    total = total + k
-  end
-  if total > 0 then shed(total) end
-  flush(held)
-  write_seq(caller.frontend, S.epoch, caller.seq, held.n)
-  return { 'ok', S.revision, math.floor((S.drain_rate or 0) * 1000), shed_lately(), unpack(verdicts) }
+  if admitted > 0 then redis.call('HINCRBY', K.stats, 'admitted', admitted) end
+  M.refused(causes)
+  M.flush(held)
+  M.write_seq(caller.frontend, S.epoch, caller.seq, held.n)
+  reply[2], reply[3], reply[4] = S.revision, math.floor((S.drain_rate or 0) * 1000), M.refused_lately()
+  return reply
 end
 
-return run(main, caller.mem, caller.seen, caller.rnd)
+return M.run(main, caller.mem, caller.seen, caller.rnd)

@@ -6,14 +6,14 @@ returns      {'ok'}, also if that incarnation is not the gate's ]]
 --- @include "run"
 --- @include "place"
 local function main()
-  local made = prologue(false, true, 0, 'drain')
-  local g = not made and gate(ARGV[1])
+  local made = M.prologue(false, true, 0, 'drain')
+  local g = not made and M.gate(ARGV[1])
   if g and g.inc == ARGV[2] then
-    mark(ARGV[1], 'd', ARGV[3] == '1')
+    M.mark(ARGV[1], 'd', ARGV[3] == '1')
     if redis.call('EXISTS', KEYS[18]) == 1 then redis.call('HSET', KEYS[18], 'draining', ARGV[3]) end
-    place(ARGV[1])
+    M.place(ARGV[1])
   end
   return { 'ok' }
 end
 
-return run(main, true, 0, 'drain')
+return M.run(main, true, 0, 'drain')

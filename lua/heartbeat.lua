@@ -13,37 +13,37 @@ local FEW = 256
 
 --- State that is not the sum of its parts has lost writes, or was written by hand.
 local function check_sums()
-  if redis.call('HLEN', KEYS[18]) ~= member.n then broken('leases of ' .. caller.frontend) end
-  if redis.call('ZCARD', K.frontends) ~= redis.call('HLEN', K.seq) then broken('registries') end
+  if redis.call('HLEN', KEYS[18]) ~= member.n then M.broken('leases of ' .. caller.frontend) end
+  if redis.call('ZCARD', K.frontends) ~= redis.call('HLEN', K.seq) then M.broken('registries') end
   local workers = redis.call('HLEN', K.gate)
-  if workers ~= redis.call('HLEN', K.inflight) then broken('gates and counts') end
+  if workers ~= redis.call('HLEN', K.inflight) then M.broken('gates and counts') end
   if workers > FEW then return {} end
   local counts = redis.call('HGETALL', K.inflight)
   local sum, lively, lively_busy = 0, 0, 0
   for i = 1, #counts, 2 do
-    INFLIGHT.value[counts[i]] = counts[i + 1]
-    sum = sum + count(counts[i])
-    local g = gate(counts[i])
-    if not g then broken('count without gate') end
-    if live(g) then
+    M.INFLIGHT.value[counts[i]] = counts[i + 1]
+    sum = sum + M.count(counts[i])
+    local g = M.gate(counts[i])
+    if not g then M.broken('count without gate') end
+    if M.live(g) then
       lively = lively + 1
-      if has(g, 'b') then lively_busy = lively_busy + 1 end
+      if M.has(g, 'b') then lively_busy = lively_busy + 1 end
     end
   end
-  if sum ~= S.inflight_total then broken('total') end
+  if sum ~= S.inflight_total then M.broken('total') end
   S.live, S.live_busy = lively, lively_busy
   return counts
 end
 
 local function main()
-  local refused = prologue(true, caller.mem, caller.seen, caller.rnd) or fence('call')
+  local refused = M.prologue(true, caller.mem, caller.seen, caller.rnd) or M.fence('call')
   if refused then return refused end
   local gates = redis.call('HLEN', K.gate) <= FEW and redis.call('HGETALL', K.gate) or {}
-  for i = 1, #gates, 2 do GATE.value[gates[i]] = gates[i + 1] end
+  for i = 1, #gates, 2 do M.GATE.value[gates[i]] = gates[i + 1] end
   local counts = check_sums()
-  notice()
-  redis.call('ZADD', K.frontends, int(now + FRONTEND_TTL_MS), caller.frontend)
-  write_seq(caller.frontend, S.epoch, caller.seq, member.n)
+  M.notice()
+  redis.call('ZADD', K.frontends, M.int(now + M.FRONTEND_TTL_MS), caller.frontend)
+  M.write_seq(caller.frontend, S.epoch, caller.seq, member.n)
 
   local due, silent = {}, {}
   local function name(key, latest)
@@ -54,16 +54,17 @@ local function main()
       end
     end
   end
-  name(K.skips, int(now))
-  name(K.due, int(now))
-  if not grace() then
-    name(K.workers, '(' .. int(now))
-    silent = redis.call('ZRANGEBYSCORE', K.frontends, 0, '(' .. int(now), 'LIMIT', 0, 8)
+  name(K.skips, M.int(now))
+  name(K.due, M.int(now))
+  if not M.grace() then
+    name(K.workers, '(' .. M.int(now))
+    silent = redis.call('ZRANGEBYSCORE', K.frontends, 0, '(' .. M.int(now), 'LIMIT', 0, 8)
   end
 
+  M.more_stats()
   local reply = {
-    'ok', S.revision, healing_left(), redis.call('ZCARD', K.frontends), num(redis.call('HGET', K.applied, 'config_version')) or 0,
-    S.fleet_version or 0, S.inflight_total, #counts / 2,
+    'ok', S.revision, M.healing_left(), redis.call('ZCARD', K.frontends), M.num(redis.call('HGET', K.applied, 'config_version')) or 0,
+    S.fleet_version, S.inflight_total, #counts / 2,
   }
   for _, v in ipairs(counts) do reply[#reply + 1] = v end
   reply[#reply + 1] = #due
@@ -72,4 +73,4 @@ local function main()
   return reply
 end
 
-return run(main, caller.mem, caller.seen, caller.rnd)
+return M.run(main, caller.mem, caller.seen, caller.rnd)

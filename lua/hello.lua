@@ -5,12 +5,12 @@ returns      {'ok', epoch, healing ms left, revision} or {'gone'} {'stale', seq}
 --- @include "run"
 --- @include "fence"
 local function main()
-  local refused = prologue(true, caller.mem, caller.seen, caller.rnd) or fence('hello')
+  local refused = M.prologue(true, caller.mem, caller.seen, caller.rnd) or M.fence('hello')
   if refused then return refused end
-  heal_for(caller)
-  redis.call('ZADD', K.frontends, int(now + FRONTEND_TTL_MS), caller.frontend)
-  write_seq(caller.frontend, 'new', caller.seq, 0)
-  return { 'ok', S.epoch, healing_left(), S.revision }
+  M.heal_for(caller)
+  redis.call('ZADD', K.frontends, M.int(now + M.FRONTEND_TTL_MS), caller.frontend)
+  M.write_seq(caller.frontend, 'new', caller.seq, 0)
+  return { 'ok', S.epoch, M.healing_left(), S.revision }
 end
 
-return run(main, caller.mem, caller.seen, caller.rnd)
+return M.run(main, caller.mem, caller.seen, caller.rnd)

@@ -10,12 +10,12 @@ returns      touch {now} · list {now, {(model, last seen)*}} · meta {now, crea
 --- @include "num"
 local key, what = KEYS[1], ARGV[1]
 if what == 'touch' then
-  redis.call('ZADD', key, int(now), ARGV[2])
+  redis.call('ZADD', key, M.int(now), ARGV[2])
   return { now }
 elseif what == 'list' then
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now - tonumber(ARGV[2])))
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', M.int(now - tonumber(ARGV[2])))
   return { now, redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') }
 end
-redis.call('HSETNX', key, 'created', int(now))
+redis.call('HSETNX', key, 'created', M.int(now))
 redis.call('HSETNX', key, 'schema', '1')
 return { now, tonumber(redis.call('HGET', key, 'created')), tonumber(redis.call('HGET', key, 'schema')) }

@@ -6,15 +6,15 @@ returns      {'ok'}, also if that incarnation is not the gate's ]]
 --- @include "run"
 --- @include "place"
 local function main()
-  local made = prologue(false, true, 0, 'leave')
+  local made = M.prologue(false, true, 0, 'leave')
   local w = ARGV[1]
-  local g = not made and gate(w)
+  local g = not made and M.gate(w)
   if g and g.inc == ARGV[2] then
     redis.call('ZREM', K.workers, w)
-    mark(w, 'x', true, 'goodbye')
-    if count(w) == 0 then forget(w) else place(w) end
+    M.mark(w, 'x', true, 'goodbye')
+    if M.count(w) == 0 then M.forget(w) else M.place(w) end
   end
   return { 'ok' }
 end
 
-return run(main, true, 0, 'leave')
+return M.run(main, true, 0, 'leave')

@@ -16,49 +16,41 @@ local first, named = ARGV[8] == '1', tonumber(ARGV[9])
 --- A lease on a worker that Redis does not know (yet), or that is larger than the gate's incarnation: the gate becomes
 --- a closed one of that incarnation, so that the lease is counted until its worker has registered again.
 local function ensure_gate(w, inc, url, key)
-  local g = gate(w)
-  if g and not older(g.inc, inc) then return end
+  local g = M.gate(w)
+  if g and not M.older(g.inc, inc) then return end
   local remembered = redis.call('HGET', key, 'incarnation')
-  if remembered and older(inc, remembered) then return end
-  if g then
-    recount(g, function() g.closed = 'x' end)
-    S.inflight_total = S.inflight_total - count(w)
-  elseif get(INFLIGHT, w) then
-    broken('count without gate')
-  end
-  parsed[w] = { inc = inc, closed = 'x', url = url }
-  save_gate(w)
-  set(INFLIGHT, w, '0')
-  set(RESERVED, w, '0')
+  if remembered and M.older(inc, remembered) then return end
+  M.new_gate(w, inc, nil, url)
   redis.call('ZREM', K.workers, w)
-  touched[w] = true
+  M.touched[w] = true
 end
 
 local function main()
-  local refused = prologue(true, caller.mem, caller.seen, caller.rnd) or fence('reconcile', first)
+  local refused = M.prologue(true, caller.mem, caller.seen, caller.rnd) or M.fence('reconcile', first)
   if refused then return refused end
   local same = caller.epoch == S.epoch
   if not same and not first then
     -- A part must not pass for the whole.
-    heal_for(caller)
-    return { 'epoch', healing_left() }
+    M.heal_for(caller)
+    return { 'epoch', M.healing_left() }
   end
-  if not same then heal_for(caller) end
-  local held = leases(KEYS[18], member.n)
+  if not same then M.heal_for(caller) end
+  local held = M.leases(KEYS[18], member.n)
   if member.epoch ~= S.epoch then
     redis.call('UNLINK', KEYS[18])
     held.n = 0
   elseif first and held.n > 0 then
-    if redis.call('HLEN', KEYS[18]) ~= held.n then broken('leases of ' .. caller.frontend) end
-    local all = redis.call('HGETALL', KEYS[18])
+    if redis.call('HLEN', KEYS[18]) ~= held.n then M.broken('leases of ' .. caller.frontend) end
+    local all, ids = redis.call('HGETALL', KEYS[18]), {}
     for i = 1, math.min(#all, 1000), 2 do
       held.value[all[i]] = all[i + 1]
-      del(held, all[i])
+      ids[#ids + 1] = all[i]
     end
+    M.del_all(held, ids)
     if held.n > 0 then
-      settle()
-      flush(held)
-      write_seq(caller.frontend, S.epoch, caller.seq, held.n)
+      M.settle()
+      M.flush(held)
+      M.write_seq(caller.frontend, S.epoch, caller.seq, held.n)
       return { 'again' }
     end
   end
@@ -70,10 +62,10 @@ local function main()
     local l = { id = ARGV[i], w = ARGV[9 + n], inc = ARGV[i + 2], url = ARGV[i + 3], tokens = tonumber(ARGV[i + 4]) }
     asserted[#asserted + 1] = l
     local top = largest[n]
-    if not top or older(top.inc, l.inc) then largest[n] = l end
-    local w, inc = read_lease(held, l.id)
-    local g = w and gate(w)
-    if w and (not g or g.inc ~= inc) then del(held, l.id) end
+    if not top or M.older(top.inc, l.inc) then largest[n] = l end
+    local w, inc = M.read_lease(held, l.id)
+    local g = w and M.gate(w)
+    if w and (not g or g.inc ~= inc) then M.del(held, l.id) end
   end
   for n = 1, named do
     local top = largest[n]
@@ -81,15 +73,15 @@ local function main()
   end
   local dropped = {}
   for _, l in ipairs(asserted) do
-    local g = gate(l.w)
-    if g and g.inc == l.inc then add(held, l.id, l.w, l.inc, l.tokens) else dropped[#dropped + 1] = l.id end
+    local g = M.gate(l.w)
+    if g and g.inc == l.inc then M.add(held, l.id, l.w, l.inc, l.tokens) else dropped[#dropped + 1] = l.id end
   end
-  settle()
-  flush(held)
-  redis.call('ZADD', K.frontends, int(now + FRONTEND_TTL_MS), caller.frontend)
-  write_seq(caller.frontend, S.epoch, caller.seq, held.n)
-  if #asserted > 0 then transition('healed', caller.frontend, (#asserted - #dropped) .. ' leases') end
-  return { 'ok', S.epoch, healing_left(), S.revision, redis.call('ZCARD', K.frontends), unpack(dropped) }
+  M.settle()
+  M.flush(held)
+  redis.call('ZADD', K.frontends, M.int(now + M.FRONTEND_TTL_MS), caller.frontend)
+  M.write_seq(caller.frontend, S.epoch, caller.seq, held.n)
+  if #asserted > 0 then M.transition('healed', caller.frontend, (#asserted - #dropped) .. ' leases') end
+  return { 'ok', S.epoch, M.healing_left(), S.revision, redis.call('ZCARD', K.frontends), unpack(dropped) }
 end
 
-return run(main, caller.mem, caller.seen, caller.rnd)
+return M.run(main, caller.mem, caller.seen, caller.rnd)

@@ -18,47 +18,40 @@ local function ms_of(inc)
 end
 
 local function main()
-  local r, wrong = read_registration(7)
+  local r, wrong = M.read_registration(7)
   if not r then return wrong end
   -- A new epoch, also one that this call has made, is no hindrance: this is how workers come back.
-  prologue(true, known, 0, nonce)
-  local g = gate(w)
+  M.prologue(true, known, 0, nonce)
+  local g = M.gate(w)
   local remembered = redis.call('HGET', KEYS[18], 'incarnation')
   local inc = had
   if had == '' then
     if g and string.match(g.inc, '%-(.*)$') == nonce then
       inc = g.inc
-    elseif g and yields and alive(w) then
+    elseif g and yields and M.alive(w) then
       return { 'superseded' }
     else
-      inc = int(math.max(now, ms_of(g and g.inc) + 1, ms_of(remembered) + 1)) .. '-' .. nonce
+      inc = M.int(math.max(now, ms_of(g and g.inc) + 1, ms_of(remembered) + 1)) .. '-' .. nonce
     end
   end
-  if g and older(inc, g.inc) then return { alive(w) and 'superseded' or 'vacant' } end
-  if remembered and older(inc, remembered) then return { 'vacant' } end
-  if (g ~= false) ~= (get(INFLIGHT, w) ~= false) then broken('gate and count of ' .. w) end
+  if g and M.older(inc, g.inc) then return { M.alive(w) and 'superseded' or 'vacant' } end
+  if remembered and M.older(inc, remembered) then return { 'vacant' } end
+  if (g ~= false) ~= (M.get(M.INFLIGHT, w) ~= false) then M.broken('gate and count of ' .. w) end
 
-  local h = read_worker(KEYS[18])
+  local h = M.read_worker(KEYS[18])
   if not g or g.inc ~= inc then
-    if g then
-      recount(g, function() g.closed = 'x' end)
-      S.inflight_total = S.inflight_total - count(w)
-    end
     if remembered ~= inc then
       redis.call('DEL', KEYS[18])
       h = {}
     end
-    parsed[w] = { inc = inc, cap = r.cap, closed = 'x', url = r.url }
-    save_gate(w)
-    set(INFLIGHT, w, '0')
-    set(RESERVED, w, '0')
+    M.new_gate(w, inc, r.cap, r.url)
     S.revision = S.revision + 1
-    S.fleet_version = (S.fleet_version or 0) + 1
+    M.fleet_changed()
   end
   redis.call('ZREM', K.skips, w)
-  mark(w, 's', false)
-  apply(w, KEYS[18], h, r, number)
+  M.mark(w, 's', false)
+  M.apply(w, KEYS[18], h, r, number)
   return { 'ok', inc }
 end
 
-return run(main, known, 0, nonce)
+return M.run(main, known, 0, nonce)

@@ -13,22 +13,22 @@ returns      {'ok', busy (0/1), config_version, track_output_blocks (0/1)} · {'
 local w, inc, number, room, rnd = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
 
 local function main()
-  local r, wrong = read_registration(6)
+  local r, wrong = M.read_registration(6)
   if not r then return wrong end
-  if prologue(true, true, 0, rnd) then return { 'register' } end
-  local g = gate(w)
-  local h = read_worker(KEYS[18])
-  if not g or not h.incarnation or older(g.inc, inc) then return { 'register' } end
-  if g.inc ~= inc then return { alive(w) and 'superseded' or 'vacant' } end
-  if number <= (num(h.number) or 0) then return { 'ignored' } end
-  notice()
+  if M.prologue(true, true, 0, rnd) then return { 'register' } end
+  local g = M.gate(w)
+  local h = M.read_worker(KEYS[18])
+  if not g or not h.incarnation or M.older(g.inc, inc) then return { 'register' } end
+  if g.inc ~= inc then return { M.alive(w) and 'superseded' or 'vacant' } end
+  if number <= (M.num(h.number) or 0) then return { 'ignored' } end
+  M.notice()
   if room then
     redis.call('ZREM', K.skips, w)
-    mark(w, 's', false)
+    M.mark(w, 's', false)
   end
-  local busy = apply(w, KEYS[18], h, r, number)
-  local version = num(redis.call('HGET', K.applied, 'config_version')) or 0
-  return { 'ok', busy and 1 or 0, version, applied().track_output_blocks == 'true' and 1 or 0 }
+  local busy = M.apply(w, KEYS[18], h, r, number)
+  local version = M.num(redis.call('HGET', K.applied, 'config_version')) or 0
+  return { 'ok', busy and 1 or 0, version, M.applied().track_output_blocks == 'true' and 1 or 0 }
 end
 
-return run(main, true, 0, rnd)
+return M.run(main, true, 0, rnd)

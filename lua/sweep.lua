@@ -15,28 +15,30 @@ local budget = 500
 local more = {}
 
 local function reap(f, key)
-  local t = num(redis.call('ZSCORE', K.frontends, f))
-  if not t or t >= now or (grace() and t > 0) then return end
-  local epoch, seq, n = read_seq(f)
-  if not epoch then broken('registry of ' .. f) end
+  local t = M.num(redis.call('ZSCORE', K.frontends, f))
+  if not t or t >= now or (M.grace() and t > 0) then return end
+  local epoch, seq, n = M.read_seq(f)
+  if not epoch then M.broken('registry of ' .. f) end
   if epoch ~= S.epoch then
     -- Not counted in this epoch.
     redis.call('UNLINK', key)
   else
-    if redis.call('HLEN', key) ~= n then broken('leases of ' .. f) end
-    local held = leases(key, n)
+    if redis.call('HLEN', key) ~= n then M.broken('leases of ' .. f) end
+    local held = M.leases(key, n)
     local all = n > 0 and redis.call('HGETALL', key) or {}
+    local ids = {}
     for i = 1, #all, 2 do
       if budget == 0 then break end
-      held.value[all[i]] = all[i + 1]
-      del(held, all[i])
       budget = budget - 1
+      held.value[all[i]] = all[i + 1]
+      ids[#ids + 1] = all[i]
     end
-    settle()
-    flush(held)
+    M.released(M.del_all(held, ids))
+    M.settle()
+    M.flush(held)
     if held.n > 0 then
       redis.call('ZADD', K.frontends, 0, f)
-      write_seq(f, epoch, seq, held.n)
+      M.write_seq(f, epoch, seq, held.n)
       more[#more + 1] = f
       return
     end
@@ -44,25 +46,25 @@ local function reap(f, key)
   redis.call('ZREM', K.frontends, f)
   redis.call('HDEL', K.seq, f)
   S.revision = S.revision + 1
-  transition('reaped', f, 'silent')
+  M.transition('reaped', f, 'silent')
 end
 
 local function check(w, key)
-  local t = num(redis.call('ZSCORE', K.workers, w))
-  if t and t < now and not grace() then expire(w) end
-  if not gate(w) then
+  local t = M.num(redis.call('ZSCORE', K.workers, w))
+  if t and t < now and not M.grace() then M.expire(w) end
+  if not M.gate(w) then
     redis.call('ZREM', K.due, w)
     redis.call('ZREM', K.skips, w)
     return
   end
-  local skipped = num(redis.call('ZSCORE', K.skips, w))
-  if not skipped or skipped <= now then end_skip(w) end
-  recompute(w, key, read_worker(key))
-  place(w)
+  local skipped = M.num(redis.call('ZSCORE', K.skips, w))
+  if not skipped or skipped <= now then M.end_skip(w) end
+  M.recompute(w, key, M.read_worker(key))
+  M.place(w)
 end
 
 local function main()
-  local refused = prologue(false, true, 0, ARGV[1])
+  local refused = M.prologue(false, true, 0, ARGV[1])
   if refused then return refused end
   local frontends = tonumber(ARGV[2])
   for i = 3, #ARGV do
@@ -71,4 +73,4 @@ local function main()
   return { 'ok', unpack(more) }
 end
 
-return run(main, true, 0, ARGV[1])
+return M.run(main, true, 0, ARGV[1])

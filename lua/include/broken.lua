@@ -1,7 +1,8 @@
+--- @include "shard"
 --- Ends a script whose state contradicts itself; `run` turns that into a new epoch.
-local BROKEN = {}
+M.BROKEN = {}
 
-local function broken(why)
-  BROKEN.why = why
-  error(BROKEN)
+function M.broken(why)
+  M.BROKEN.why = why
+  error(M.BROKEN)
 end

@@ -1,10 +1,11 @@
+--- @include "shard"
 --- A hash whose fields are read once and written once, at the end of the script (`flush`).
 --- A field that does not exist is `false`.
-local function cached(key)
+function M.cached(key)
   return { key = key, value = {}, dirty = {} }
 end
 
-local function get(c, field)
+function M.get(c, field)
   local v = c.value[field]
   if v == nil then
     v = redis.call('HGET', c.key, field)
@@ -14,27 +15,21 @@ local function get(c, field)
 end
 
 --- `value` false deletes the field.
-local function set(c, field, value)
+function M.set(c, field, value)
   c.value[field] = value
   c.dirty[field] = true
 end
 
---- Reads many fields in one command (those not yet read).
-local function warm(c, fields)
-  local ask = {}
-  for _, f in ipairs(fields) do
-    if c.value[f] == nil then
-      ask[#ask + 1] = f
-      c.value[f] = false
-    end
-  end
-  if #ask > 0 then
-    local got = redis.call('HMGET', c.key, unpack(ask))
-    for i, f in ipairs(ask) do c.value[f] = got[i] end
+--- Reads many fields in one command.
+function M.warm(c, fields)
+  if #fields == 0 then return end
+  local got = redis.call('HMGET', c.key, unpack(fields))
+  for i, f in ipairs(fields) do
+    if c.value[f] == nil then c.value[f] = got[i] end
   end
 end
 
-local function flush(c)
+function M.flush(c)
   local put, gone = {}, {}
   for f in pairs(c.dirty) do
     if c.value[f] then

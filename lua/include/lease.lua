@@ -2,78 +2,100 @@
 --- @include "place"
 --- A frontend's leases: `id -> worker|incarnation|tokens` (split from the right: names may hold a bar).
 --- Counters change only together with the lease that explains them.
-local touched = {}
+--- Workers whose count moved, to be placed by `settle`.
+M.touched = {}
 
 --- A lease hash with the count that P:seq keeps of it.
-local function leases(key, n)
-  local c = cached(key)
+function M.leases(key, n)
+  local c = M.cached(key)
   c.n = n
   return c
 end
 
-local function blocks(tokens)
-  return math.ceil(tokens / setting('kv_block_size', 16))
+function M.blocks(tokens)
+  return math.ceil(tokens / M.setting('kv_block_size', 16))
 end
 
 --- One more (by = 1) or less (by = -1) on a worker whose gate is of that incarnation.
-local function step(w, tokens, by)
-  local n = count(w) + by
+function M.step(w, tokens, by)
+  local n = M.count(w) + by
   S.inflight_total = S.inflight_total + by
-  if n < 0 or S.inflight_total < 0 then broken('count of ' .. w .. ' below zero') end
-  set(INFLIGHT, w, int(n))
-  local reserved = (num(get(RESERVED, w)) or 0) + by * blocks(tokens)
-  set(RESERVED, w, int(n == 0 and 0 or math.max(0, reserved)))
+  if n < 0 or S.inflight_total < 0 then M.broken('count of ' .. w .. ' below zero') end
+  M.set(M.INFLIGHT, w, M.int(n))
+  local reserved = (M.num(M.get(M.RESERVED, w)) or 0) + by * M.blocks(tokens)
+  M.set(M.RESERVED, w, M.int(n == 0 and 0 or math.max(0, reserved)))
   S.revision = S.revision + 1
-  touched[w] = true
+  M.touched[w] = true
 end
 
 --- Makes a lease; it counts if the gate is of its incarnation. An id that exists already: nothing.
-local function add(held, id, w, inc, tokens)
-  if get(held, id) then return end
-  set(held, id, w .. '|' .. inc .. '|' .. int(tokens))
+function M.add(held, id, w, inc, tokens)
+  if M.get(held, id) then return end
+  M.set(held, id, w .. '|' .. inc .. '|' .. M.int(tokens))
   held.n = held.n + 1
-  local g = gate(w)
-  if g and g.inc == inc then step(w, tokens, 1) end
+  local g = M.gate(w)
+  if g and g.inc == inc then M.step(w, tokens, 1) end
 end
 
-local function read_lease(held, id)
-  local v = get(held, id)
+function M.read_lease(held, id)
+  local v = M.get(held, id)
   if not v then return nil end
   local w, inc, tokens = string.match(v, '^(.*)|([^|]*)|(%d+)$')
-  if not w then broken('lease ' .. id) end
+  if not w then M.broken('lease ' .. id) end
   return w, inc, tonumber(tokens)
 end
 
 --- Ends a lease. True if it was there; an unknown id: nothing.
-local function del(held, id)
-  local w, inc, tokens = read_lease(held, id)
+function M.del(held, id)
+  local w, inc, tokens = M.read_lease(held, id)
   if not w then return false end
-  set(held, id, false)
+  M.set(held, id, false)
   held.n = held.n - 1
-  local g = gate(w)
-  if g and g.inc == inc then
-    step(w, tokens, -1)
-    S.released = (S.released or 0) + 1
-  end
+  local g = M.gate(w)
+  if g and g.inc == inc then M.step(w, tokens, -1) end
   return true
 end
 
---- Places every worker whose count moved; one that is gone and has none left is forgotten.
-local function settle()
-  for w in pairs(touched) do
-    local g = gate(w)
-    if g and has(g, 'x') and count(w) == 0 and not redis.call('ZSCORE', K.workers, w) then
-      forget(w)
-    else
-      place(w)
+--- Ends many, with few commands. Returns how many were there.
+function M.del_all(held, ids)
+  local names, seen, ended = {}, {}, 0
+  for _, id in ipairs(ids) do
+    local w = M.read_lease(held, id)
+    if w and not seen[w] then
+      seen[w] = true
+      names[#names + 1] = w
     end
   end
-  touched = {}
+  M.warm_workers(names)
+  for _, id in ipairs(ids) do
+    if M.del(held, id) then ended = ended + 1 end
+  end
+  return ended
 end
 
---- Releases per second, as an average that forgets with a time constant of 5 s.
-local function drained(k)
+function M.warm_workers(names)
+  for _, c in ipairs({ M.GATE, M.INFLIGHT, M.RESERVED, M.ROUTE }) do M.warm(c, names) end
+end
+
+--- Places every worker whose count moved; one that is gone and has none left is forgotten.
+function M.settle()
+  for w in pairs(M.touched) do
+    local g = M.gate(w)
+    if g and M.has(g, 'x') and M.count(w) == 0 and not redis.call('ZSCORE', K.workers, w) then
+      M.forget(w)
+    else
+      M.place(w)
+    end
+  end
+  M.touched = {}
+end
+
+--- k releases more: counted, and as releases per second in an average that forgets with a time constant of 5 s.
+function M.released(k)
+  if k == 0 then return end
+  M.more_stats()
+  redis.call('HINCRBY', K.stats, 'released', k)
   local dt = math.max(0, now - (S.drain_ms or now))
-  S.drain_rate = (S.drain_rate or 0) * math.exp(-dt / 5000) + k / 5
+  S.drain_rate = S.drain_rate * math.exp(-dt / 5000) + k / 5
   S.drain_ms = now
 end

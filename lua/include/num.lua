@@ -1,10 +1,11 @@
+--- @include "shard"
 --- A finite number, or nil for all that is none (missing, text, nan, inf).
-local function num(v)
+function M.num(v)
   local x = tonumber(v)
   if x and x == x and x > -math.huge and x < math.huge then return x end
 end
 
 --- A whole number as text. Redis's own conversion rounds large ones on some versions.
-local function int(x)
+function M.int(x)
   return string.format('%.0f', x)
 end

@@ -1,5 +1,5 @@
 --- Whether incarnation `a` is smaller than `b`: by the time of registration, then by the nonce's bytes.
-local function older(a, b)
+function M.older(a, b)
   local a_ms, a_nonce = string.match(a, '^(%d+)%-(.*)$')
   local b_ms, b_nonce = string.match(b, '^(%d+)%-(.*)$')
   if not a_ms or not b_ms then return false end

@@ -4,3 +4,6 @@ local K = {
   eligible = KEYS[7], inflight = KEYS[8], reserved = KEYS[9], route = KEYS[10], skips = KEYS[11], due = KEYS[12],
   frontends = KEYS[13], seq = KEYS[14], load = KEYS[15], transitions = KEYS[16], stats = KEYS[17],
 }
+--- What the includes share: M, functions and what they keep during a call; S, P:stats as numbers.
+--- (Fields of one table, not locals: a script that captures many locals pays for each of them in every call.)
+local M, S = {}, {}

@@ -1,38 +1,57 @@
 --- @include "num"
---- P:stats in memory: `S`. Numbers, but for the epoch. What changed is written by `save_stats`.
-local STATS = {
-  'epoch', 'revision', 'born', 'heard', 'healing_until', 'grace_until', 'away_ms', 'inflight_total', 'live', 'live_busy',
-  'fleet_version', 'admitted', 'released', 'drain_rate', 'drain_ms', 'shed_ms', 'shed_now', 'shed_before',
-}
---- Without these the state cannot be trusted.
-local VITAL = { 'epoch', 'revision', 'inflight_total', 'live', 'live_busy' }
-local S, stored = {}, {}
+--- P:stats in memory: `S`. Numbers, but for the epoch. Read in two parts: what every call needs, and the rest on
+--- demand (`more_stats`). What changed is written by `save_stats`.
+M.FIRST = { 'epoch', 'revision', 'inflight_total', 'live', 'live_busy', 'heard', 'healing_until', 'grace_until' }
+--- The first five are vital: without them the state cannot be trusted.
+M.VITAL = 5
+M.MORE = { 'born', 'away_ms', 'fleet_version', 'drain_rate', 'drain_ms', 'shed_ms', 'shed_now', 'shed_before' }
+M.stored = {}
 
-local function stat_text(name)
-  if name == 'epoch' then return S.epoch end
-  return string.format(name == 'drain_rate' and '%.6f' or '%.0f', S[name])
+function M.read_stats(names)
+  local v = redis.call('HMGET', K.stats, unpack(names))
+  for i, name in ipairs(names) do
+    if name == 'epoch' then S.epoch = v[i] or nil else S[name] = M.num(v[i]) end
+    M.stored[name] = S[name]
+  end
 end
 
-local function save_stats()
+--- True if P:stats is whole.
+function M.load_stats()
+  M.read_stats(M.FIRST)
+  for i = 1, M.VITAL do
+    if not S[M.FIRST[i]] then return false end
+  end
+  return S.inflight_total >= 0 and S.live >= 0 and S.live_busy >= 0
+end
+
+--- The rest; what is missing counts as 0, but for the times at which something began.
+function M.more_stats()
+  if M.has_more then return end
+  M.has_more = true
+  M.read_stats(M.MORE)
+  S.born = S.born or now
+  S.away_ms = S.away_ms or 0
+  S.fleet_version = S.fleet_version or 0
+  S.drain_rate = S.drain_rate or 0
+end
+
+function M.save_stats()
   local put = {}
-  for _, name in ipairs(STATS) do
-    if S[name] and S[name] ~= stored[name] then
+  for name, value in pairs(S) do
+    if value ~= M.stored[name] then
       put[#put + 1] = name
-      put[#put + 1] = stat_text(name)
+      if name == 'epoch' then
+        put[#put + 1] = value
+      else
+        put[#put + 1] = string.format(name == 'drain_rate' and '%.6f' or '%.0f', value)
+      end
     end
   end
   if #put > 0 then redis.call('HSET', K.stats, unpack(put)) end
 end
 
---- True if P:stats is whole.
-local function load_stats()
-  local v = redis.call('HMGET', K.stats, unpack(STATS))
-  for i, name in ipairs(STATS) do
-    if name == 'epoch' then S.epoch = v[i] or nil else S[name] = num(v[i]) end
-    stored[name] = S[name]
-  end
-  for _, name in ipairs(VITAL) do
-    if not S[name] then return false end
-  end
-  return S.inflight_total >= 0 and S.live >= 0 and S.live_busy >= 0
+--- The fleet's members, caps or flags changed: whoever keeps a copy fetches a new one.
+function M.fleet_changed()
+  M.more_stats()
+  S.fleet_version = S.fleet_version + 1
 end

@@ -86,9 +86,13 @@ impl Operation for Decide {
             args.extend([worker.to_string(), incarnation.to_string()]);
         }
         for a in &self.admissions {
+            args.push(a.id.to_string());
+            if a.pin.is_none() && a.exclude.is_empty() {
+                args.push(a.tokens.to_string());
+                continue;
+            }
             args.extend([
-                a.id.to_string(),
-                a.tokens.to_string(),
+                format!("{}*", a.tokens),
                 a.pin.as_ref().map(ToString::to_string).unwrap_or_default(),
                 a.exclude.len().to_string(),
             ]);

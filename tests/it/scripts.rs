@@ -113,7 +113,13 @@ impl Shard {
         }
     }
 
-    async fn report(&mut self, id: &str, cap: Option<(u64, u64)>, inc: &Incarnation, figures: &[(FigureKind, u64)]) -> bool {
+    async fn report(
+        &mut self,
+        id: &str,
+        cap: Option<(u64, u64)>,
+        inc: &Incarnation,
+        figures: &[(FigureKind, u64)],
+    ) -> bool {
         self.number += 1;
         let op = Report {
             registration: registration(id, cap),
@@ -151,8 +157,13 @@ impl Shard {
     }
 
     async fn hset(&mut self, name: &str, field: &str, value: &str) {
-        let _: () =
-            redis::cmd("HSET").arg(self.keys.named(name)).arg(field).arg(value).query_async(&mut self.connection).await.unwrap();
+        let _: () = redis::cmd("HSET")
+            .arg(self.keys.named(name))
+            .arg(field)
+            .arg(value)
+            .query_async(&mut self.connection)
+            .await
+            .unwrap();
     }
 }
 
@@ -196,7 +207,8 @@ async fn idle_workers_are_chosen_in_turn_in_every_mode_that_promises_it() {
     for mode in ["least-loaded", "round-robin", "kv"] {
         let op = Configure { source: Source::Cli, changes: vec![("router_mode".into(), Some(mode.into()))] };
         assert!(matches!(shard.call(&op).await, Configured::Ok { .. }));
-        let sweep = Sweep { workers: ["w1", "w2", "w3"].map(worker).to_vec(), frontends: Vec::new(), nonce: "s".into() };
+        let sweep =
+            Sweep { workers: ["w1", "w2", "w3"].map(worker).to_vec(), frontends: Vec::new(), nonce: "s".into() };
         shard.call(&sweep).await;
         let mut seen = Vec::new();
         for i in 0..6 {
@@ -235,11 +247,13 @@ async fn a_threshold_makes_a_worker_busy_and_its_removal_frees_it() {
 
 #[tokio::test]
 async fn a_key_of_a_wrong_type_starts_a_new_epoch() {
-    for key in ["gate", "inflight", "workers", "eligible", "seq", "frontends", "stats", "skips", "due", "busy", "route"] {
+    for key in ["gate", "inflight", "workers", "eligible", "seq", "frontends", "stats", "skips", "due", "busy", "route"]
+    {
         let mut shard = Shard::new().await;
         let inc = shard.register("w1", Some((4, 0))).await;
         shard.join().await;
-        let _: () = redis::cmd("SET").arg(shard.keys.named(key)).arg("x").query_async(&mut shard.connection).await.unwrap();
+        let _: () =
+            redis::cmd("SET").arg(shard.keys.named(key)).arg("x").query_async(&mut shard.connection).await.unwrap();
         let before = shard.caller.epoch.clone();
         // Whoever meets it first; the sidecar's report meets all of them.
         shard.number += 1;
