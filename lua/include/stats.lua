@@ -2,8 +2,6 @@
 --- P:stats in memory: `S`. Numbers, but for the epoch. Read in two parts: what every call needs, and the rest on
 --- demand (`more_stats`). What changed is written by `save_stats`.
 M.FIRST = { 'epoch', 'revision', 'inflight_total', 'live', 'live_busy', 'heard', 'healing_until', 'grace_until' }
---- The first five are vital: without them the state cannot be trusted.
-M.VITAL = 5
 M.MORE = { 'born', 'away_ms', 'fleet_version', 'drain_rate', 'drain_ms', 'shed_ms', 'shed_now', 'shed_before' }
 M.stored = {}
 
@@ -18,9 +16,7 @@ end
 --- True if P:stats is whole.
 function M.load_stats()
   M.read_stats(M.FIRST)
-  for i = 1, M.VITAL do
-    if not S[M.FIRST[i]] then return false end
-  end
+  if not (S.epoch and S.revision and S.inflight_total and S.live and S.live_busy) then return false end
   return S.inflight_total >= 0 and S.live >= 0 and S.live_busy >= 0
 end
 

@@ -11,12 +11,12 @@ fn lua() -> Vec<File> {
     tree(&["lua"]).into_iter().filter(|f| f.path.ends_with(".lua")).collect()
 }
 
-/// `local A, B = 1, 2` of capital letters.
+/// `M.A, M.B = 1, 2` of capital letters.
 fn lua_numbers(file: &File) -> Vec<(String, i64)> {
-    let lines = file.code().filter_map(|(_, line)| line.strip_prefix("local ")?.split_once(" = "));
+    let lines = file.code().filter_map(|(_, line)| line.strip_prefix("M.")?.split_once(" = "));
     let pairs = lines.flat_map(|(names, values)| {
         let values: Vec<_> = values.split(", ").map(|v| v.parse().ok()).collect();
-        names.split(", ").map(str::to_owned).zip(values).collect::<Vec<_>>()
+        names.split(", ").map(|n| n.trim_start_matches("M.").to_owned()).zip(values).collect::<Vec<_>>()
     });
     pairs
         .filter(|(name, _)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
@@ -86,7 +86,7 @@ fn quoted(text: &str) -> Vec<String> {
 #[test]
 fn configuration_fields_and_router_modes_are_the_same() {
     let applied = File::read("lua/include/applied.lua").text;
-    let list = applied.split("local FIELDS = {").nth(1).and_then(|t| t.split('}').next()).expect("FIELDS");
+    let list = applied.split("M.FIELDS = {").nth(1).and_then(|t| t.split('}').next()).expect("FIELDS");
     let rust: Vec<_> = Field::ALL.iter().map(|f| f.name().to_owned()).collect();
     assert_eq!(quoted(list), rust);
 
