@@ -57,6 +57,16 @@ pub enum SettingsError {
         /// The flag, variable or file.
         origin: String,
     },
+    /// A word of the command line that is not a flag's value.
+    #[error("{name}: {value:?} {reason}")]
+    Argument {
+        /// What it is about.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A setting without default was not given.
     #[error("--{} is required (or {} in the environment, or {key} in the file given with --config)", .key.replace('_', "-"), environment::name(.key))]
     Missing {

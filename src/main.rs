@@ -1,6 +1,6 @@
 //! The `tidegate` binary: reads the settings, sets up log and runtime, runs one command.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,7 +11,7 @@ use tidegate::cli::{Cli, help};
 use tidegate::config::redis::RedisSettings;
 use tidegate::shutdown::Shutdown;
 use tidegate::store::Store;
-use tidegate::{demo, frontend, mock_engine, telemetry, worker};
+use tidegate::{demo, frontend, mock_engine, ops, telemetry, worker};
 
 /// Settings that are refused end the process with this code, before a port opens.
 const REFUSED: u8 = 2;
@@ -47,7 +47,7 @@ fn read() -> Result<Plan, ExitCode> {
 }
 
 fn complain(message: &str, code: u8) -> ExitCode {
-    let _closed = writeln!(std::io::stderr(), "error: {message}");
+    let _closed = writeln!(io::stderr(), "error: {message}");
     ExitCode::from(code)
 }
 
@@ -59,14 +59,31 @@ async fn run(job: Job) -> anyhow::Result<ExitCode> {
             Job::Frontend(settings, redis) => frontend::run(*settings, store(redis), drain).await?,
             Job::Worker(settings, redis) => worker::run(*settings, store(redis), drain).await?,
             Job::MockEngine(settings) => mock_engine::run(settings, drain).await?,
-            Job::Demo(settings) => demo::run(settings, drain, &mut std::io::stdout()).await?,
-            Job::Status(..) | Job::Thresholds(..) | Job::Doctor(..) => {}
+            Job::Demo(settings) => demo::run(settings, drain, &mut io::stdout()).await?,
+            Job::Status(settings, redis) => {
+                quiet(ops::status::run(settings, &store(redis), &mut io::stdout(), drain).await)?;
+            }
+            Job::Thresholds(settings, redis) => {
+                quiet(ops::thresholds::run(settings, &store(redis), &mut io::stdout()).await)?;
+            }
+            Job::Doctor(settings, redis) => {
+                let sound = ops::doctor::run(settings, &store(redis), &mut io::stdout()).await;
+                return Ok(if quiet(sound)?.unwrap_or(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
         }
         Ok(ExitCode::SUCCESS)
     };
     tokio::select! {
         done = work => done,
         () = now.cancelled() => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// A reader that has gone (`tidegate status | head`) is no error.
+fn quiet<T>(done: Result<T, ops::Error>) -> Result<Option<T>, ops::Error> {
+    match done {
+        Err(why) if why.is_closed_pipe() => Ok(None),
+        done => done.map(Some),
     }
 }
 

@@ -89,6 +89,8 @@ macro_rules! scripts {
     };
 }
 
-scripts!(configure, decide, drain, heartbeat, hello, index, leave, reconcile, register, report, snapshot, sweep);
+scripts!(
+    configure, decide, drain, heartbeat, hello, index, leave, reconcile, register, repair, report, snapshot, sweep
+);
 
 pub use include::{clock_key, with_test_clock};

@@ -13,6 +13,7 @@ mod frontends;
 mod gate;
 mod invariants;
 mod lease;
+mod repair;
 mod script;
 pub mod shard;
 mod snapshot;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 
 use super::op::{
     Configure, Configured, Decide, Decided, Drain, Fenced, Heartbeat, Hello, Leave, MAX_LEASES, Page, Pulse, Reconcile,
-    Reconciled, Register, Registered, Report, Reported, Snapshot, Sweep, Swept, Welcome,
+    Reconciled, Register, Registered, Repair, Report, Reported, Snapshot, Sweep, Swept, Welcome,
 };
 use script::{Further, Origin, Script};
 use shard::{Held, Shard};
@@ -132,6 +133,16 @@ impl Fleet {
         let origin = remembering("configure");
         Script::run(&mut self.shard, now_ms, origin, &Further::default(), |s| s.configure(op))
             .unwrap_or(Configured::Unknown)
+    }
+
+    /// `lua/repair.lua`; how long the new epoch heals, in milliseconds.
+    pub fn repair(&mut self, op: &Repair, now_ms: u64) -> u64 {
+        let further = Further {
+            workers: op.workers.iter().map(ToString::to_string).collect(),
+            leases: op.frontends.iter().map(ToString::to_string).collect(),
+        };
+        let origin = remembering(&op.nonce);
+        Script::run(&mut self.shard, now_ms, origin, &further, |s| s.repair(op)).unwrap_or_else(|healing_ms| healing_ms)
     }
 
     /// `lua/snapshot.lua`; always one page.

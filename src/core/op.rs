@@ -1,6 +1,6 @@
 //! The operations on a model's shared state, and their replies: one Lua script each (`lua/`), and one function each
 //! of the pure model (`core::fleet`). Who speaks them: frontends (`Hello`, `Decide`, `Heartbeat`, `Reconcile`,
-//! `Sweep`), sidecars (`Register`, `Report`, `Drain`, `Leave`), operators (`Configure`, `Snapshot`).
+//! `Sweep`), sidecars (`Register`, `Report`, `Drain`, `Leave`), operators (`Configure`, `Snapshot`, `Repair`).
 
 use super::id::{FrontendId, Incarnation, LeaseId, WorkerId};
 
@@ -448,6 +448,18 @@ pub enum Configured {
     },
     /// Nobody has registered or used this model.
     Unknown,
+}
+
+/// Starts a new epoch by an operator's hand; the reply is for how long it heals, in milliseconds. Ends keys that have no
+/// owner; at most [`MAX_SWEEP`] of each kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// Their `P:leases:<frontend>` go, unless they are known after all.
+    pub frontends: Vec<FrontendId>,
+    /// Their `P:worker:<id>` get a TTL.
+    pub workers: Vec<WorkerId>,
+    /// As [`Caller::nonce`].
+    pub nonce: String,
 }
 
 /// Reads a page of the state.

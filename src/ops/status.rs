@@ -14,7 +14,9 @@ use super::Error;
 use crate::core::id::ModelName;
 use crate::store::Store;
 
+pub(super) use gather::whole;
 pub use view::ModelView;
+pub(super) use view::in_force;
 
 /// What to show.
 #[derive(Debug, Clone, PartialEq, Eq)]

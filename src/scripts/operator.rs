@@ -1,4 +1,4 @@
-//! What operators call: `configure`, `snapshot`.
+//! What operators call: `configure`, `snapshot`, `repair`.
 
 use redis::Value;
 
@@ -6,7 +6,7 @@ use super::reply::Reply;
 use super::{BadReply, Invocation, Operation};
 use crate::core::fleet::Fleet;
 use crate::core::id::Incarnation;
-use crate::core::op::{Configure, Configured, Page, Snapshot, WorkerRow};
+use crate::core::op::{Configure, Configured, Page, Repair, Snapshot, WorkerRow};
 use crate::keys::ModelKeys;
 
 impl Operation for Configure {
@@ -56,6 +56,32 @@ impl Operation for Snapshot {
 
     fn apply(&self, fleet: &mut Fleet, now_ms: u64) -> Self::Reply {
         fleet.snapshot(self, now_ms)
+    }
+}
+
+impl Operation for Repair {
+    type Reply = u64;
+
+    fn invocation(&self, keys: &ModelKeys) -> Invocation {
+        let mut all = keys.shard().to_vec();
+        all.extend(self.frontends.iter().map(|f| keys.leases(f)));
+        all.extend(self.workers.iter().map(|w| keys.worker(w)));
+        let mut args = vec![self.nonce.clone(), self.frontends.len().to_string()];
+        args.extend(self.frontends.iter().map(ToString::to_string));
+        args.extend(self.workers.iter().map(ToString::to_string));
+        Invocation { script: super::repair(), keys: all, args }
+    }
+
+    fn reply(value: Value) -> Result<Self::Reply, BadReply> {
+        let mut r = Reply::new("repair", value)?;
+        match r.text()?.as_str() {
+            "epoch" => r.number(),
+            other => Err(r.bad(format!("code {other:?}"))),
+        }
+    }
+
+    fn apply(&self, fleet: &mut Fleet, now_ms: u64) -> Self::Reply {
+        fleet.repair(self, now_ms)
     }
 }
 

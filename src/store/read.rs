@@ -104,6 +104,23 @@ impl Store {
         }
     }
 
+    /// Several read-only commands on a model's keys, answered as of one moment; `commands` must be `atomic()`.
+    ///
+    /// # Errors
+    /// See [`Store::command`].
+    pub async fn together(&self, model: &ModelName, commands: &redis::Pipeline) -> Result<Vec<Value>, CallError> {
+        match &self.backend {
+            Backend::Memory(_) => Err(CallError::NotSent("the in-process store knows no Redis commands".into())),
+            Backend::Redis(redis) => {
+                let keys = ModelKeys::new(&self.namespace, model);
+                match redis.send(super::redis::slot_of(&keys), commands).await? {
+                    Value::Array(answers) => Ok(answers),
+                    other => Err(CallError::Unknown(format!("EXEC answered {other:?}"))),
+                }
+            }
+        }
+    }
+
     /// What an operator should change about the servers, one sentence each.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::{Connector, Server, slot};
@@ -59,33 +59,71 @@ impl Redis {
         }
     }
 
-    /// Sends a command to the server of a slot.
-    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, CallError> {
+    /// Sends a command, or several as one transaction, to the server of a slot.
+    pub(super) async fn send<'a>(&self, slot: u16, request: impl Into<Request<'a>>) -> Result<Value, CallError> {
         let deadline = Instant::now() + self.timeout;
         let Ok(server) = timeout_at(deadline, self.connector.server(slot)).await else {
             self.connector.forget();
             return Err(CallError::NotSent(format!("{}: not found in time", self.connector.url())));
         };
         let server = server?;
-        self.send_to(&server, command, deadline).await
+        self.send_to(&server, request, deadline).await
     }
 
-    /// Sends a command to a server, within its breaker and its budget.
-    pub(super) async fn send_to(&self, server: &Server, command: &Cmd, deadline: Instant) -> Result<Value, CallError> {
+    /// Sends it to a server, within its breaker and its budget.
+    pub(super) async fn send_to<'a>(
+        &self,
+        server: &Server,
+        request: impl Into<Request<'a>>,
+        deadline: Instant,
+    ) -> Result<Value, CallError> {
         if !self.connector.allows(server) {
             return Err(CallError::NotSent(format!("{}: it did not answer lately", server.name)));
         }
-        let outcome = bounded(server, command, deadline).await;
+        let outcome = bounded(server, &request.into(), deadline).await;
         self.connector.note(server, &outcome);
         outcome
     }
 }
 
-async fn bounded(server: &Server, command: &Cmd, deadline: Instant) -> Result<Value, CallError> {
+/// What is sent in one go and answered by one value.
+pub(super) enum Request<'a> {
+    /// A command.
+    One(&'a Cmd),
+    /// MULTI, these commands, EXEC; the answer is the list of theirs.
+    Together(&'a Pipeline),
+}
+
+impl<'a> From<&'a Cmd> for Request<'a> {
+    fn from(command: &'a Cmd) -> Self {
+        Self::One(command)
+    }
+}
+
+impl<'a> From<&'a Pipeline> for Request<'a> {
+    fn from(commands: &'a Pipeline) -> Self {
+        Self::Together(commands)
+    }
+}
+
+impl Request<'_> {
+    async fn ask(&self, conn: &mut deadpool_redis::Connection) -> RedisResult<Value> {
+        match self {
+            Self::One(command) => conn.send_packed_command(command).await,
+            Self::Together(commands) => {
+                let exec = commands.cmd_iter().count() + 1;
+                let answers = conn.send_packed_commands(commands, exec, 1).await?;
+                Ok(answers.into_iter().next().unwrap_or(Value::Nil))
+            }
+        }
+    }
+}
+
+async fn bounded(server: &Server, request: &Request<'_>, deadline: Instant) -> Result<Value, CallError> {
     let late = || format!("{}: no answer in time", server.name);
     let conn = timeout_at(deadline, server.pooled()).await;
     let mut conn = conn.unwrap_or_else(|_| Err(CallError::NotSent(late())))?;
-    let answer = match timeout_at(deadline, conn.send_packed_command(command)).await {
+    let answer = match timeout_at(deadline, request.ask(&mut conn)).await {
         Ok(answer) => error::answered(answer),
         Err(_) => Err(CallError::Unknown(late())),
     };

@@ -9,4 +9,5 @@ mod harness;
 mod mock_engine;
 mod sentinel;
 mod scripts;
+mod ops;
 mod tidy;

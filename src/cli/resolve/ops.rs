@@ -31,7 +31,13 @@ pub(super) fn thresholds(given: &Resolved, typed: &flags::Thresholds) -> Result<
 }
 
 pub(super) fn doctor(given: &Resolved, typed: &flags::Doctor) -> Result<doctor::Settings, SettingsError> {
-    Ok(doctor::Settings { model: model(given)?, json: given.required("json", parse::switch)?, repair: typed.repair })
+    Ok(doctor::Settings {
+        model: model(given)?,
+        json: given.required("json", parse::switch)?,
+        repair: typed.repair,
+        pause: doctor::PAUSE,
+        healing: doctor::HEALING,
+    })
 }
 
 fn model(given: &Resolved) -> Result<Option<ModelName>, SettingsError> {
@@ -70,13 +76,8 @@ fn field(name: &str, word: &str) -> Result<Field, SettingsError> {
     Field::parse(&plain).map_err(|_| refused(name, word, &format!("is no field; there are {}", known())))
 }
 
-fn refused(key: &str, value: &str, reason: &str) -> SettingsError {
-    SettingsError::Value {
-        key: key.trim_start_matches("--").to_owned(),
-        value: value.to_owned(),
-        reason: reason.to_owned(),
-        origin: "the command line".into(),
-    }
+fn refused(name: &str, value: &str, reason: &str) -> SettingsError {
+    SettingsError::Argument { name: name.to_owned(), value: value.to_owned(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]
