@@ -72,22 +72,20 @@ pub async fn run(
     out: &mut (dyn Write + Send),
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let mut shown = show(&look(store, settings.model.as_ref()).await?, &settings, out);
-    while settings.watch {
-        shown?;
+    show(&look(store, settings.model.as_ref()).await?, &settings, out)?;
+    if !settings.watch {
+        return Ok(());
+    }
+    loop {
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             () = tokio::time::sleep(settings.interval) => {}
         }
-        shown = match look(store, settings.model.as_ref()).await {
-            Ok(view) => show(&view, &settings, out),
-            Err(why) => {
-                tracing::warn!("{why}");
-                Ok(())
-            }
-        };
+        match look(store, settings.model.as_ref()).await {
+            Ok(view) => show(&view, &settings, out)?,
+            Err(why) => tracing::warn!("{why}"),
+        }
     }
-    shown
 }
 
 fn show(view: &View, settings: &Settings, out: &mut (dyn Write + Send)) -> Result<(), Error> {

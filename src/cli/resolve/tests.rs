@@ -336,14 +336,14 @@ fn frontend_defaults_are_those_of_its_own_settings() {
 fn the_admin_variables_are_read() {
     let (_dir, path) = file("token\n");
     let (settings, notes) =
-        frontend(&format!("--admin-token-file {path}"), &[("DYN_HTTP_OVERLOAD_STATUS_CODE", "503")]);
+        frontend(&format!("--admin-token-file {path}"), &[("DYN_HTTP_OVERLOAD_STATUS_CODE", "599")]);
     assert_eq!(settings.admin_token.as_ref().map(|token| token.reveal()), Some("token"));
-    assert_eq!(settings.overload.get(), 503);
+    assert_eq!(settings.overload.get(), 599);
     assert_eq!(notes.warnings, Vec::<String>::new());
     assert!(!frontend("", &[("DYN_DISABLE_FRONTEND_ADMIN_API", "yes")]).0.admin_api);
     assert!(frontend("", &[("DYN_DISABLE_FRONTEND_ADMIN_API", "0")]).0.admin_api);
     let (settings, notes) = frontend("", &[("DYN_HTTP_OVERLOAD_STATUS_CODE", "99")]);
-    assert_eq!(settings.overload.get(), 529);
+    assert_eq!(settings.overload, crate::core::refusal::OverloadStatus::default());
     assert!(notes.warnings.iter().any(|line| line.contains("DYN_HTTP_OVERLOAD_STATUS_CODE")));
 }
 

@@ -227,7 +227,7 @@ pub(in crate::ops) fn in_force(applied: &Fields) -> BTreeMap<&'static str, Value
 
 fn counters(stats: &Fields, workers: &[WorkerView]) -> Counters {
     let live = workers.iter().filter(|worker| !matches!(worker.state, "expired" | "engine_down" | "draining"));
-    let refused = stats.iter().filter_map(|(name, _)| {
+    let refused = stats.keys().filter_map(|name| {
         let reason = name.strip_prefix("refused:")?;
         Some((reason.to_owned(), field(stats, name)?))
     });
