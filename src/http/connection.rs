@@ -58,7 +58,7 @@ where
         close: peer.beyond_cap,
     };
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.half_close(true).header_read_timeout(None).max_buf_size(BUFFER).max_headers(FIELDS);
+    builder.half_close(true).header_read_timeout(None).max_buf_size(BUFFER).max_header_size(BUFFER).max_headers(FIELDS);
     let mut connection = pin!(builder.serve_connection(io, requests));
     let watch = async {
         tokio::select! {

@@ -5,6 +5,7 @@
 
 mod admission;
 mod cluster;
+mod edge;
 mod harness;
 mod mock_engine;
 mod ops;

@@ -178,6 +178,12 @@ impl Connection {
         Some(self.body(head).await)
     }
 
+    /// What has come, whatever it is; none at the end of the connection.
+    pub(crate) async fn some(&mut self) -> Option<Vec<u8>> {
+        let more = !self.buffer.is_empty() || self.fill().await;
+        more.then(|| std::mem::take(&mut self.buffer))
+    }
+
     /// Everything until the end of the connection.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         while self.fill().await {}
