@@ -97,6 +97,7 @@ pub(super) enum Denied {
 }
 
 /// What a worker made of the request.
+#[expect(clippy::large_enum_variant, reason = "made once per request, and mostly the large one")]
 enum Tried {
     Answered(Answered),
     Declined(Declined),

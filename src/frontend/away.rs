@@ -86,7 +86,7 @@ mod tests {
             away.failed(&model, &worker, now);
             away.failed(&model, &worker, now + Duration::from_millis(10));
             let until = now + Duration::from_secs(pause);
-            assert_eq!(away.of(&model, until - Duration::from_millis(1)), [worker.clone()]);
+            assert_eq!(away.of(&model, until - Duration::from_millis(1)), std::slice::from_ref(&worker));
             assert_eq!(away.of(&ModelName::parse("other").expect("a name"), now), []);
             assert_eq!(away.of(&model, until), []);
             now = until;

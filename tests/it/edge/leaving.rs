@@ -105,9 +105,9 @@ async fn stray_bytes_behind_a_request_do_not_hide_that_its_client_has_gone() {
             client.send(stray).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
             if reset {
-                client.reset()
+                client.reset();
             } else {
-                drop(client)
+                drop(client);
             }
             given_back(&rig, &stub).await;
         }
