@@ -9,6 +9,8 @@
 
 mod answer;
 mod standby;
+#[cfg(test)]
+mod tests;
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};

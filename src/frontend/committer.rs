@@ -25,7 +25,7 @@ use crate::core::session::{self, Call, Denied, Effect, Failure, Outcome, Place, 
 use crate::metrics::admission::AdmissionMetrics;
 use crate::store::{Answer, CallError, Link, Store};
 
-/// Most events taken in at once.
+/// Most events taken in before the next look at what can be sent.
 const BATCH: usize = 512;
 
 /// What the committer is told.
@@ -160,12 +160,16 @@ impl Committer {
         mut events: UnboundedReceiver<Event>,
         back: tokio::sync::mpsc::WeakUnboundedSender<Event>,
     ) {
-        let mut batch = Vec::with_capacity(BATCH);
         let timer = sleep_until(Instant::now());
         tokio::pin!(timer);
         let mut open = true;
         loop {
             let now = self.common.now_ms();
+            // All that has queued goes into the next group.
+            for _ in 0..BATCH {
+                let Ok(event) = events.try_recv() else { break };
+                self.take(now, event);
+            }
             self.session.settle(now, &mut self.effects);
             self.apply(now);
             self.send(now);
@@ -186,13 +190,10 @@ impl Committer {
                     self.session.answer(now, ticket, outcome, &mut self.chance, &mut self.effects);
                     self.apply(now);
                 }
-                count = events.recv_many(&mut batch, BATCH), if open => {
-                    open = count > 0;
-                    let now = self.common.now_ms();
-                    for event in batch.drain(..) {
-                        self.take(now, event);
-                    }
-                }
+                event = events.recv(), if open => match event {
+                    Some(event) => self.take(self.common.now_ms(), event),
+                    None => open = false,
+                },
                 () = &mut timer => {}
             }
         }

@@ -22,8 +22,11 @@ use crate::store::CallError;
 const REFRESH: Duration = Duration::from_secs(2);
 /// The same while Redis does not answer.
 const RETRY: Duration = Duration::from_millis(250);
-/// The least time between two readings: however many unknown names clients ask for, at most 20 a second.
-const SPACING_MS: u64 = 50;
+/// The least time between two readings, however many unknown names clients ask for; a millisecond more for each
+/// [`MODELS_PER_MS`] models, since a reading lists them all.
+const SPACING_MS: u64 = 10;
+/// See [`SPACING_MS`].
+const MODELS_PER_MS: usize = 10;
 /// An index younger than this may still be filling up: Redis was just emptied (design section 3.3).
 const YOUNG_MS: u64 = 4_000;
 /// A model whose workers were heard this long ago is taken up unasked, so that it is listed.
@@ -164,7 +167,8 @@ impl Models {
             if at > called {
                 return tried.failed.clone().map_or(Ok(()), Err);
             }
-            let wait = (at + SPACING_MS).saturating_sub(self.common.now_ms());
+            let spacing = SPACING_MS + (self.index.load().models.len() / MODELS_PER_MS) as u64;
+            let wait = (at + spacing).saturating_sub(self.common.now_ms());
             tokio::time::sleep(Duration::from_millis(wait)).await;
         }
         tried.at = Some(self.common.now_ms());
@@ -269,9 +273,27 @@ impl Models {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Says once what an operator should change about the servers.
+    async fn warn(&self) -> bool {
+        match self.common.store.warnings().await {
+            Ok(warnings) => {
+                for warning in warnings {
+                    tracing::warn!("{warning}");
+                }
+                true
+            }
+            Err(CallError::Rejected { message, .. }) => {
+                tracing::info!(message, "the servers' settings cannot be checked");
+                true
+            }
+            Err(CallError::Unknown(_) | CallError::NotSent(_)) => false,
+        }
+    }
+
     /// Keeps the index fresh, for as long as anybody holds the models.
     pub(super) async fn watch(models: std::sync::Weak<Self>) {
         let mut failing = false;
+        let mut warned = false;
         loop {
             let pause = {
                 let Some(models) = models.upgrade() else { return };
@@ -284,6 +306,9 @@ impl Models {
                             );
                         }
                         failing = false;
+                        if !warned {
+                            warned = models.warn().await;
+                        }
                         REFRESH
                     }
                     Err(error) => {
