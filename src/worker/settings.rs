@@ -134,7 +134,7 @@ impl Settings {
         }
         within("request-queue-limit", self.request_queue_limit, 0, MAX_LIMIT)?;
         within("data-parallel-size", self.data_parallel_size.into(), 1, 1_024)?;
-        within("data-parallel-start-rank", self.data_parallel_start_rank.into(), 0, 1_000_000)?;
+        within("data-parallel-start-rank", self.data_parallel_start_rank.into(), 0, 65_535)?;
         within("kv-total-blocks", self.kv_total_blocks.unwrap_or(0), 0, MAX_FIGURE)?;
         within("max-num-batched-tokens", self.max_num_batched_tokens.unwrap_or(0), 0, MAX_FIGURE)?;
         within("kv-block-size", self.kv_block_size, 1, 1_000_000)?;

@@ -12,3 +12,4 @@ mod ops;
 mod scripts;
 mod sentinel;
 mod tidy;
+mod worker;
