@@ -79,10 +79,6 @@ impl Worker {
     pub async fn bind(settings: Settings, store: Store) -> Result<Self, Error> {
         settings.check()?;
         let address = settings.listen;
-        if address.port() != 0 {
-            // Before the port opens; with port 0 there is nothing to check yet.
-            settings.advertised(address)?;
-        }
         let listener = server::listen(address).map_err(|source| Error::Listen { address, source })?;
         let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
         let url = settings.advertised(bound)?.to_string();
@@ -109,7 +105,9 @@ impl Worker {
         // Ends the tasks also when this future is dropped.
         let _guard = end.clone().drop_guard();
         let reporter = tokio::spawn(Reporter::new(Arc::clone(&state), store.clone(), told).run(end.clone()));
-        let probe = tokio::spawn(Probe::new(Arc::clone(&state), upstream.clone()).run(end.clone()));
+        // Connections of its own: a request must not meet one that only a probe has used, and pass for reused.
+        let probe = Probe::new(Arc::clone(&state), Upstream::new(ENGINE_IDLE));
+        let probe = tokio::spawn(probe.run(end.clone()));
         let control = Control::default();
         let routes = Routes {
             relay: Relay::new(Arc::clone(&state), upstream),

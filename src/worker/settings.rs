@@ -144,7 +144,9 @@ impl Settings {
         if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(bad("engine-health-path", path, "must begin with a slash and hold no spaces".into()));
         }
-        Ok(())
+        // Port 0 takes a free one: any port stands for it here.
+        let bound = SocketAddr::new(self.listen.ip(), self.listen.port().max(1));
+        self.advertised(bound).map(|_| ())
     }
 
     /// Where frontends reach a sidecar that listens on `bound`.

@@ -25,7 +25,7 @@ pub(super) fn sidecar(given: &Resolved) -> Result<Settings, SettingsError> {
         request_queue_limit: queue_limit(given, engine_request_limit.is_some())?,
         queue_timeout: given.required("queue_timeout_ms", parse::millis(0, DAY_MS))?.into_option(),
         data_parallel_size: given.required("data_parallel_size", parse::small(1, 1_024))?,
-        data_parallel_start_rank: given.required("data_parallel_start_rank", parse::small(0, 1_000_000))?,
+        data_parallel_start_rank: given.required("data_parallel_start_rank", parse::small(0, 65_535))?,
         kv_total_blocks: given.optional("kv_total_blocks", parse::whole(0, MAX_INTEGER))?,
         max_num_batched_tokens: given.optional("max_num_batched_tokens", parse::whole(0, MAX_INTEGER))?,
         kv_block_size: given.required("kv_block_size", parse::whole(1, 1_000_000))?,
@@ -37,7 +37,6 @@ pub(super) fn sidecar(given: &Resolved) -> Result<Settings, SettingsError> {
         admin_token: given.optional("admin_token_file", parse::secret_file)?.map(|token| token.reveal().to_owned()),
     };
     resolved.check().map_err(|refused| named(given, &refused))?;
-    resolved.advertised(resolved.listen).map_err(|refused| named(given, &refused))?;
     Ok(resolved)
 }
 

@@ -9,10 +9,14 @@ use super::{figure, send};
 use crate::harness::{Connection, Fleet, Process, Script, Stub, chat, chat_body, eventually, holds_for, post, request};
 
 async fn worker(fleet: &Fleet, engine: &Stub, n: usize, q: usize, more: &[&str]) -> Process {
+    named(fleet, "w1", engine, n, q, more).await
+}
+
+async fn named(fleet: &Fleet, id: &str, engine: &Stub, n: usize, q: usize, more: &[&str]) -> Process {
     let (n, q) = (n.to_string(), q.to_string());
     let mut flags = vec!["--engine-request-limit", &*n, "--request-queue-limit", &*q];
     flags.extend(more);
-    fleet.worker("w1", engine, &flags).await
+    fleet.worker(id, engine, &flags).await
 }
 
 async fn waiting(worker: &Process, running: usize, queued: usize) {
@@ -29,7 +33,7 @@ async fn exactly_n_plus_q_are_taken_and_the_others_are_told_at_once() {
     for (n, q) in [(1, 0), (1, 1), (1, 2), (4, 1), (4, 16)] {
         let engine = Stub::start().await;
         engine.script(Script::hold());
-        let worker = worker(&fleet, &engine, n, q, &[]).await;
+        let worker = named(&fleet, &format!("w{n}-{q}"), &engine, n, q, &[]).await;
         for round in 1..=3 {
             let mut requests = JoinSet::new();
             for _ in 0..40 {

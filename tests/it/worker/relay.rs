@@ -42,7 +42,7 @@ async fn a_request_reaches_the_engine_as_it_came() {
         ("authorization", Some("Bearer t")),
         ("x-request-id", Some("r1")),
         ("accept-encoding", Some("gzip")),
-        ("content-length", Some("31")),
+        ("content-length", Some("34")),
         ("x-hop", None),
         ("te", None),
         ("connection", None),

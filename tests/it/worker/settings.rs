@@ -5,7 +5,10 @@ use crate::harness::Fleet;
 async fn refused(flags: &[&str], environment: &[(&str, &str)], names: &[&str]) {
     let fleet = Fleet::new();
     let mut all = vec!["worker", "--model", "m", "--worker-id", "w1", "--engine-url", "http://127.0.0.1:9"];
-    all.extend(["--redis-url", fleet.redis.url(), "--listen", "127.0.0.1:0"]);
+    all.extend(["--redis-url", fleet.redis.url()]);
+    if !flags.contains(&"--listen") {
+        all.extend(["--listen", "127.0.0.1:0"]);
+    }
     all.extend(flags);
     let mut worker = fleet.process("worker", &all, environment);
     assert_eq!(worker.exit_code().await, 2, "{flags:?} {environment:?}: {}", worker.log());
