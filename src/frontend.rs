@@ -9,6 +9,7 @@ mod busy_threshold;
 mod chance;
 mod committer;
 mod edge;
+mod figures;
 mod late;
 mod lease;
 mod models;
@@ -35,10 +36,12 @@ use crate::http::descriptors;
 use crate::http::serve::{self, Control, Limits};
 use crate::metrics;
 use crate::metrics::admission::AdmissionMetrics;
+use crate::metrics::fleet::FleetMetrics;
 use crate::metrics::frontend::FrontendMetrics;
 use crate::store::Store;
 use admission::Admissions;
 use edge::{Edge, Stage};
+use figures::Figures;
 use routes::Port;
 
 /// How long the last leases may take to get back into Redis.
@@ -103,6 +106,7 @@ impl Frontend {
         let registry = Registry::new();
         metrics::watch_process(&registry)?;
         let metrics = FrontendMetrics::new(&registry)?;
+        let figures = Figures::new(FleetMetrics::new(&registry)?, settings.max_worker_series);
         let admissions = Admissions::start(store, &settings, Arc::new(AdmissionMetrics::register(&registry)?));
         let limits = Limits { connections: descriptors::connections(settings.max_connections), ..Limits::default() };
         if limits.connections < settings.max_connections {
@@ -111,7 +115,7 @@ impl Frontend {
         if settings.admin_api && settings.admin_token.is_none() {
             tracing::warn!("no --admin-token-file: whoever reaches the port can change thresholds");
         }
-        let edge = Edge::new(settings, admissions.clone(), metrics);
+        let edge = Edge::new(settings, admissions.clone(), metrics, figures);
         let control = edge.control.clone();
         let _cut = CutOnDrop(control.clone());
         tracing::info!("listening on http://{}", public.local_addr()?);
@@ -125,7 +129,11 @@ impl Frontend {
             serve::serve(admin, Limits { connections: 256, ..limits }, control.clone(), filters).await;
             Ok(())
         };
-        let ((), served, ()) = tokio::join!(public, admin, leave(&edge, &shutdown));
+        let serving = async { tokio::join!(public, admin, leave(&edge, &shutdown)).1 };
+        let served = tokio::select! {
+            served = serving => served,
+            () = edge.figures.watch(&edge.admissions) => Ok(()),
+        };
         admissions.stop(LAST_RELEASES).await;
         tracing::info!("stopped");
         served

@@ -1,6 +1,7 @@
 //! Prometheus metrics: one registry per process object, handles made once (design section 7).
 
 pub mod admission;
+pub mod fleet;
 pub mod frontend;
 pub mod worker;
 

@@ -8,6 +8,7 @@ use super::admission::Admissions;
 use super::answer::{Addressee, request_id};
 use super::away::Away;
 use super::bases::Bases;
+use super::figures::Figures;
 use super::settings::Settings;
 use crate::http::body::Buffers;
 use crate::http::dialect::Dialect;
@@ -39,12 +40,18 @@ pub(super) struct Edge {
     pub(super) buffers: Buffers,
     pub(super) away: Away,
     pub(super) metrics: FrontendMetrics,
+    pub(super) figures: Figures,
     pub(super) control: Control,
     stage: AtomicU8,
 }
 
 impl Edge {
-    pub(super) fn new(settings: Settings, admissions: Admissions, metrics: FrontendMetrics) -> Arc<Self> {
+    pub(super) fn new(
+        settings: Settings,
+        admissions: Admissions,
+        metrics: FrontendMetrics,
+        figures: Figures,
+    ) -> Arc<Self> {
         Arc::new(Self {
             buffers: Buffers::new(settings.max_buffered_bytes),
             settings,
@@ -53,6 +60,7 @@ impl Edge {
             bases: Bases::default(),
             away: Away::default(),
             metrics,
+            figures,
             control: Control::default(),
             stage: AtomicU8::new(Stage::Open as u8),
         })

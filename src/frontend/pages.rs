@@ -144,6 +144,7 @@ fn mode(mode: Mode) -> &'static str {
 
 /// `/metrics`, for Prometheus.
 pub(super) async fn metrics_page(edge: &Edge, to: &Addressee) -> Response {
+    edge.figures.refresh(&edge.admissions).await;
     edge.metrics.observe(edge.control.active(), edge.buffers.used());
     match metrics::page(edge.metrics.registry()) {
         Ok(page) => {

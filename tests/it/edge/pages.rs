@@ -2,7 +2,10 @@
 
 use super::rig::{CHAT, JSON, Rig, Worker};
 use crate::harness::{Connection, Script, Stub, chat, eventually, get, post, request};
+use tidegate::core::id::ModelName;
+use tidegate::core::op::FigureKind;
 use tidegate::core::refusal::OverloadStatus;
+use tidegate::keys::ModelKeys;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn head_is_get_without_a_body() {
@@ -99,6 +102,42 @@ async fn f118_every_refusal_says_when_to_come_back() {
         Err(_) => true,
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_show_the_fleet() {
+    let stub = Stub::start().await;
+    stub.script(Script::hold());
+    let mut rig = Rig::bare(|_| {}).await;
+    let figures = vec![(FigureKind::ActiveDecodeBlocks, 60), (FigureKind::KvTotalBlocks, 100)];
+    rig.add(Worker { figures, cap: 2, ..Worker::new("w1", &stub) }).await;
+    let _held = rig.send(super::rig::BODY).await;
+    let body = serde_json::json!({
+        "model": "m", "active_decode_blocks_threshold": 0.5, "active_prefill_tokens_threshold": 7, "recompute": true,
+    });
+    eventually("it is held", async || stub.holding() == 1).await;
+    assert_eq!(post(rig.address(), "/busy_threshold", &body).await.status, 200);
+    let config = ModelKeys::new(rig.redis.namespace(), &ModelName::parse("m").unwrap()).named("config");
+    rig.redis.command::<i64>(&["HSET", &config, "max_inflight", "-1"]).await;
+    let shows = async |series: &str, value: f64| {
+        eventually(&format!("{series} {value}"), async || rig.metric(series).await == value).await;
+    };
+    let worker = |name: &str| {
+        format!("dynamo_frontend_worker_{name}{{dp_rank=\"0\",model=\"m\",worker_id=\"w1\",worker_type=\"decode\"}}")
+    };
+    shows(&worker("active_decode_blocks"), 60.0).await;
+    shows("dynamo_frontend_model_total_kv_blocks{model=\"m\"}", 100.0).await;
+    for (state, n) in [("alive", 1.0), ("busy", 1.0), ("free", 0.0)] {
+        shows(&format!("tidegate_workers{{model=\"m\",state=\"{state}\"}}"), n).await;
+    }
+    shows("tidegate_threshold{field=\"active_decode_blocks_threshold\",model=\"m\"}", 0.5).await;
+    shows("tidegate_config_refused{field=\"max_inflight\",model=\"m\"}", 1.0).await;
+    shows("tidegate_missing_signal{check=\"active_prefill_tokens_threshold\",model=\"m\"}", 1.0).await;
+    shows("tidegate_missing_signal{check=\"active_decode_blocks_threshold\",model=\"m\"}", 0.0).await;
+    shows("tidegate_inflight{model=\"m\"}", 1.0).await;
+    shows("tidegate_frontends{model=\"m\"}", 1.0).await;
+    shows("tidegate_ready", 1.0).await;
+    assert!(rig.metric("tidegate_revision{model=\"m\"}").await > 1e15);
 }
 
 #[tokio::test(flavor = "multi_thread")]
