@@ -2,18 +2,19 @@
 //! around it are not needed for this, so these tests drive `Admissions` itself.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate::config::redis_url::RedisUrl;
-use tidegate::core::id::{Incarnation, ModelName, Namespace, WorkerId};
-use tidegate::core::op::{Register, Registered, Registration};
+use tidegate::core::id::{ModelName, Namespace, WorkerId};
+use tidegate::core::op::Registration;
 use tidegate::core::refusal::{Reason, Refusal};
+use tidegate::core::registrar::{Answer, Call, Registrar, Sample, Standing};
 use tidegate::frontend::admission::{Admissions, Ask, Declined, Lease, Mode};
 use tidegate::frontend::settings::Settings;
 use tidegate::keys::ModelKeys;
 use tidegate::metrics::admission::AdmissionMetrics;
 use tidegate::scripts::IndexOp;
-use tidegate::store::{CallError, Store};
+use tidegate::store::Store;
 
 use crate::harness::{Fault, FaultProxy, Redis, eventually, eventually_within};
 
@@ -57,47 +58,43 @@ fn registration(worker: &str, cap: u64) -> Registration {
     }
 }
 
-async fn register(
-    store: &Store,
-    model: &ModelName,
-    worker: &str,
-    cap: u64,
-    had: &mut Option<Incarnation>,
-    number: u64,
-) -> Result<(), CallError> {
-    let op = Register {
-        registration: registration(worker, cap),
-        nonce: "abcd1234".into(),
-        incarnation: had.clone(),
-        known: had.is_some(),
-        yields: false,
-        number,
-        figures: Vec::new(),
-    };
-    if let Registered::Ok { incarnation } = store.call(model, &op).await? {
-        *had = Some(incarnation);
-    }
-    store.index(&IndexOp::Touch(model.clone())).await.map(drop)
+/// Starts a worker that registers and reports, as its sidecar would, and waits until it is known.
+pub(crate) async fn worker_of(store: &Store, model: &ModelName, id: &str, cap: u64) -> Beating {
+    let (known, mut is_known) = tokio::sync::watch::channel(false);
+    let task = tokio::spawn(beat(store.clone(), model.clone(), registration(id, cap), known));
+    let wait = tokio::time::timeout(Duration::from_secs(20), is_known.wait_for(|known| *known));
+    wait.await.expect("a worker is registered").unwrap();
+    Beating { task }
 }
 
-/// Registers a worker and repeats it twice a second, as its sidecar would with reports.
-pub(crate) async fn worker_of(store: &Store, model: &ModelName, id: &str, cap: u64) -> Beating {
-    let mut had = None;
-    let mut number = 1;
-    eventually("a worker is registered", async || {
-        number += 1;
-        register(store, model, id, cap, &mut had, number).await.is_ok() && had.is_some()
-    })
-    .await;
-    let (store, model, id) = (store.clone(), model.clone(), id.to_owned());
-    let task = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            number += 1;
-            let _ = register(&store, &model, &id, cap, &mut had, number).await;
+async fn beat(store: Store, model: ModelName, registration: Registration, known: tokio::sync::watch::Sender<bool>) {
+    let sample = Sample { registration, figures: Vec::new(), room: true };
+    let mut registrar = Registrar::new(&nonce(), 5_000);
+    let start = Instant::now();
+    let mut touched = None;
+    loop {
+        let now = || u64::try_from(start.elapsed().as_millis()).unwrap();
+        if let Some(call) = registrar.poll(now(), &sample, &nonce()) {
+            let answer = match call {
+                Call::Register(op) => store.call(&model, &op).await.map(Answer::Registered),
+                Call::Report(op) => store.call(&model, &op).await.map(Answer::Reported),
+            };
+            registrar.answer(now(), &answer.unwrap_or(Answer::Failed));
         }
-    });
-    Beating { task }
+        if registrar.standing() == Standing::Held {
+            if touched.is_none_or(|at: Instant| at.elapsed() > Duration::from_secs(3)) {
+                touched = store.index(&IndexOp::Touch(model.clone())).await.ok().map(|_| Instant::now());
+            }
+            known.send_replace(touched.is_some());
+        }
+        if !registrar.eager() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+fn nonce() -> String {
+    format!("{:08x}", rand::random::<u32>())
 }
 
 /// The same for the model `m`.

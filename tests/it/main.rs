@@ -7,6 +7,7 @@ mod admission;
 mod cluster;
 mod edge;
 mod harness;
+mod loss;
 mod mock_engine;
 mod ops;
 mod scripts;
