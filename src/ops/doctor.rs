@@ -118,7 +118,7 @@ fn print(findings: &[Finding], advice: &[String], out: &mut (dyn Write + Send)) 
         let verdict = if violations.is_empty() { "sound" } else { "BROKEN" };
         writeln!(
             out,
-            "model {model}: {verdict}{epoch} ({} workers, {} frontends, {} leases, {} keys)",
+            "model {model}: {verdict}{epoch} (workers {}, frontends {}, leases {}, keys {})",
             seen.workers, seen.frontends, seen.leases, seen.keys
         )?;
         for violation in violations {

@@ -16,7 +16,7 @@ use crate::store::Store;
 
 pub(super) use gather::whole;
 pub use view::ModelView;
-pub(super) use view::in_force;
+pub(super) use view::{config, in_force};
 
 /// What to show.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -116,28 +116,18 @@ async fn show(
     });
     write!(out, "{}", table::render(&["FIELD", "IN FORCE", "WRITTEN", ""], rows))?;
     if let Some(workers) = recomputed {
-        writeln!(out, "{workers} workers recomputed")?;
+        writeln!(out, "  workers recomputed: {workers}")?;
     }
     Ok(())
 }
 
 /// What an unset field means.
 fn default(field: Field) -> String {
-    let config = Config::default();
-    let text = match field {
-        Field::RouterMode => config.router_mode.to_string(),
-        Field::LoadTtlMs => config.load_ttl_ms.to_string(),
-        Field::TrackOutputBlocks => config.track_output_blocks.to_string(),
-        Field::TrackActiveBlocks => config.track_active_blocks.to_string(),
-        Field::KvBlockSize => config.kv_block_size.to_string(),
-        Field::ActiveDecodeBlocks
-        | Field::ActivePrefillTokens
-        | Field::ActivePrefillTokensFrac
-        | Field::MaxInflight => {
-            return "off".to_owned();
-        }
-    };
-    format!("{text} (default)")
+    match status::in_force(&Config::default()).remove(field.name()) {
+        Some(Value::String(word)) => format!("{word} (default)"),
+        Some(Value::Null) | None => "off".to_owned(),
+        Some(value) => format!("{value} (default)"),
+    }
 }
 
 fn as_value(model: &ModelName, applied: &Fields, written: &Fields, recomputed: Option<usize>) -> Value {
@@ -147,7 +137,7 @@ fn as_value(model: &ModelName, applied: &Fields, written: &Fields, recomputed: O
     json!({
         "model": model.as_str(),
         "config_version": field(applied, "config_version").unwrap_or(0),
-        "in_force": status::in_force(applied),
+        "in_force": status::in_force(&status::config(applied)),
         "written": written,
         "refused_values": refused,
         "recomputed_workers": recomputed,

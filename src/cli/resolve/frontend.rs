@@ -50,11 +50,6 @@ pub(super) fn frontend(given: &Resolved, notes: &mut Notes) -> Result<Settings, 
     };
     admission_control(given, notes)?;
     odd_status(given, settings.overload, notes);
-    if settings.admin_api && settings.admin_token.is_none() {
-        notes
-            .warnings
-            .push("POST /busy_threshold is open to all who reach its port: there is no --admin-token-file".to_owned());
-    }
     Ok(settings)
 }
 

@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
+
 use super::View;
 use super::view::{BusyView, FrontendView, ModelView, RankView, WorkerView};
+use crate::core::thresholds::Config;
 use crate::ops::{span, table};
 
 /// The whole page.
@@ -34,19 +37,11 @@ fn one_model(page: &mut String, model: &ModelView) {
         line(page, "HEALING", &format!("a new epoch: decisions wait for {} more", span(model.healing_ms)));
     }
     if model.grace_ms > 0 {
-        line(page, "GRACE", &format!("Redis was away: nobody is reaped for {} more", span(model.grace_ms)));
+        let why = if model.away_ms > 0 { "Redis was away" } else { "the epoch is new" };
+        line(page, "GRACE", &format!("{why}: nobody is reaped for {} more", span(model.grace_ms)));
     }
     counters(page, model);
-    line(
-        page,
-        "in force",
-        &list(
-            model.in_force.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
-                format!("{name} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            }),
-            "nothing: no threshold is set, nothing is busy",
-        ),
-    );
+    line(page, "in force", &in_force(model));
     for (field, text) in &model.refused_values {
         line(page, "REFUSED", &format!("{field} = {text:?}; the value in force stays"));
     }
@@ -65,6 +60,18 @@ fn one_model(page: &mut String, model: &ModelView) {
         page.push_str(&table::render(&heading, model.workers.iter().map(row)));
         reasons(page, &model.workers);
     }
+}
+
+/// The mode, and all that somebody changed.
+fn in_force(model: &ModelView) -> String {
+    let usual = super::in_force(&Config::default());
+    let told = |(name, value): &(&&'static str, &Value)| **name == "router_mode" || usual.get(**name) != Some(*value);
+    let words = model.in_force.iter().filter(told).map(|(name, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name} {text}")
+    });
+    let off = model.in_force.iter().all(|(name, value)| !name.starts_with("active_") || value.is_null());
+    list(words.chain(off.then(|| "no busy threshold".to_owned())), "")
 }
 
 fn counters(page: &mut String, model: &ModelView) {

@@ -10,7 +10,7 @@ use crate::core::busy::{Check, Freshness, Rank, Signal};
 use crate::core::id::ModelName;
 use crate::core::op::{FigureKind, WorkerRow};
 use crate::core::stored::{Fields, Gate, Seq, field, freshness, ranks};
-use crate::core::thresholds::{self, Config, Field};
+use crate::core::thresholds::{Config, Field, decimal};
 
 /// One model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,15 +25,17 @@ pub struct ModelView {
     pub epoch: Option<String>,
     /// For how long decisions still wait because an epoch heals, in milliseconds.
     pub healing_ms: u64,
-    /// For how long nobody is reaped because Redis was away, in milliseconds.
+    /// For how long nobody is reaped because Redis was away or the epoch is new, in milliseconds.
     pub grace_ms: u64,
+    /// How long Redis's last absence was, in milliseconds; 0 after a new epoch.
+    pub away_ms: u64,
     /// Changes with every applied change of configuration.
     pub config_version: u64,
     /// Fleet-wide sums.
     pub counters: Counters,
     /// Workers by what they are.
     pub summary: Summary,
-    /// The fields in force, all of them; null: not set.
+    /// The fields as they act, all of them; a threshold that is not set is null.
     pub in_force: BTreeMap<&'static str, Value>,
     /// What `P:config` says and is not in force: refused, or not yet noticed.
     pub pending: BTreeMap<String, String>,
@@ -175,7 +177,7 @@ pub struct BusyView {
 pub(super) fn view(model: &ModelName, raw: &Raw) -> ModelView {
     let stats: Fields = raw.page.stats.iter().cloned().collect();
     let applied: Fields = raw.page.applied.iter().cloned().collect();
-    let config = Config::of(applied.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let config = config(&applied);
     let now_ms = raw.page.now_ms;
     let until = |name: &str| field(&stats, name).unwrap_or(0).saturating_sub(now_ms);
     let fresh = freshness(&stats, config.load_ttl_ms, now_ms);
@@ -190,7 +192,8 @@ pub(super) fn view(model: &ModelName, raw: &Raw) -> ModelView {
         config_version: field(&applied, "config_version").unwrap_or(0),
         counters: counters(&stats, &workers),
         summary: summary(&workers),
-        in_force: in_force(&applied),
+        in_force: in_force(&config),
+        away_ms: field(&stats, "away_ms").unwrap_or(0),
         pending: raw.config.iter().filter(|(name, text)| pending(&applied, name, text)).map(pair).collect(),
         refused_values: applied
             .iter()
@@ -211,18 +214,25 @@ fn pending(applied: &Fields, name: &str, text: &str) -> bool {
     Field::parse(name).is_ok() && applied.get(name).is_none_or(|in_force| in_force != text)
 }
 
-/// Every field: as a number, a truth value or a word; null if it is not set.
-pub(in crate::ops) fn in_force(applied: &Fields) -> BTreeMap<&'static str, Value> {
-    let value = |field: Field| {
-        let text = applied.get(field.name())?;
-        Some(match field.check(text).ok()? {
-            thresholds::Value::Fraction(number) => Value::from(number),
-            thresholds::Value::Integer(number) => Value::from(number),
-            thresholds::Value::Switch(on) => Value::from(on),
-            thresholds::Value::Mode(mode) => Value::from(mode.name()),
-        })
+/// Every field as it acts: what is not set has its default, or (the thresholds) null.
+pub(in crate::ops) fn in_force(config: &Config) -> BTreeMap<&'static str, Value> {
+    let value = |field: Field| match field {
+        Field::ActiveDecodeBlocks => Value::from(config.active_decode_blocks_threshold),
+        Field::ActivePrefillTokens => Value::from(config.active_prefill_tokens_threshold),
+        Field::ActivePrefillTokensFrac => Value::from(config.active_prefill_tokens_threshold_frac),
+        Field::MaxInflight => Value::from(config.max_inflight),
+        Field::RouterMode => Value::from(config.router_mode.name()),
+        Field::LoadTtlMs => Value::from(config.load_ttl_ms),
+        Field::TrackOutputBlocks => Value::from(config.track_output_blocks),
+        Field::TrackActiveBlocks => Value::from(config.track_active_blocks),
+        Field::KvBlockSize => Value::from(config.kv_block_size),
     };
-    Field::ALL.into_iter().map(|field| (field.name(), value(field).unwrap_or(Value::Null))).collect()
+    Field::ALL.into_iter().map(|field| (field.name(), value(field))).collect()
+}
+
+/// `P:config:applied` as values.
+pub(in crate::ops) fn config(applied: &Fields) -> Config {
+    Config::of(applied.iter().map(|(name, text)| (name.as_str(), text.as_str())))
 }
 
 fn counters(stats: &Fields, workers: &[WorkerView]) -> Counters {
@@ -237,7 +247,7 @@ fn counters(stats: &Fields, workers: &[WorkerView]) -> Counters {
         admitted: field(stats, "admitted").unwrap_or(0),
         released: field(stats, "released").unwrap_or(0),
         refused: refused.collect(),
-        drain_per_s: stats.get("drain_rate").and_then(|text| thresholds::decimal(text)).unwrap_or(0.0),
+        drain_per_s: stats.get("drain_rate").and_then(|text| decimal(text)).unwrap_or(0.0),
     }
 }
 

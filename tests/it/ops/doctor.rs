@@ -34,7 +34,7 @@ async fn a_sound_state_passes() {
     let stage = stage().await;
     let (sound, text) = doctor(&stage, false).await;
     assert!(sound, "{text}");
-    assert!(text.contains("model m: sound (2 workers, 1 frontends, 3 leases"), "{text}");
+    assert!(text.contains("model m: sound (workers 2, frontends 1, leases 3"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
