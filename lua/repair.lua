@@ -9,8 +9,8 @@ cost         O(workers + frontends) ]]
 local WORKER_MEMORY_MS = 3600000
 
 local function main()
-  load_stats()
-  local reply = new_epoch('repair', true, 0, ARGV[1])
+  M.load_stats()
+  local reply = M.new_epoch('repair', true, 0, ARGV[1])
   local frontends = tonumber(ARGV[2])
   for i = 3, #ARGV do
     local key = KEYS[15 + i]
@@ -23,4 +23,4 @@ local function main()
   return reply
 end
 
-return run(main, true, 0, ARGV[1])
+return M.run(main, true, 0, ARGV[1])

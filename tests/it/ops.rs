@@ -2,6 +2,7 @@
 
 mod doctor;
 mod settings;
+mod signals;
 mod status;
 mod thresholds;
 
@@ -28,7 +29,10 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let fleet = Fleet::new();
+        Self::on(Fleet::new())
+    }
+
+    fn on(fleet: Fleet) -> Self {
         let url = RedisUrl::parse(fleet.redis.url()).expect("the harness gives a valid URL");
         let store = Store::redis(url, fleet.redis.namespace().clone(), Duration::from_secs(10), 4);
         let model = ModelName::parse(&fleet.model).expect("a model name");

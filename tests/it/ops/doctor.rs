@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate::ops::doctor;
 
 use super::Stage;
+use crate::harness::{Fleet, Stub, chat, eventually};
 
 /// Two workers, three requests in flight.
 async fn stage() -> Stage {
@@ -94,4 +95,36 @@ async fn the_exit_code_says_whether_all_is_sound() {
     let (code, text) = stage.run(&["doctor", "--model", "ghost"]).await;
     assert_eq!(code, 1);
     assert!(text.contains("not known"), "{text}");
+}
+
+/// A fleet at work is always between two states; none of that is damage.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_at_work_is_sound() {
+    let fleet = Fleet::new();
+    let engine = Stub::start().await;
+    let mut processes = vec![
+        fleet.worker("w1", &engine, &["--engine-request-limit", "1", "--request-queue-limit", "1"]).await,
+        fleet.worker("w2", &engine, &["--engine-request-limit", "2", "--request-queue-limit", "0"]).await,
+    ];
+    let frontends = [fleet.frontend(&[]).await, fleet.frontend(&[]).await];
+    let (mut clients, model) = (tokio::task::JoinSet::new(), "m");
+    for n in 0..6 {
+        let address = frontends[n % 2].address();
+        clients.spawn(async move {
+            loop {
+                chat(address, model).await;
+            }
+        });
+    }
+    processes.extend(frontends);
+    let stage = Stage::on(fleet);
+    let admitted = async || stage.fleet.hash("stats").await.get("admitted").and_then(|n| n.parse::<u64>().ok());
+    eventually("there is traffic", async || admitted().await > Some(100)).await;
+    for _ in 0..10 {
+        let before = admitted().await;
+        let (sound, text) = doctor(&stage, false).await;
+        assert!(sound, "{text}");
+        eventually("the traffic goes on", async || admitted().await > before).await;
+    }
+    clients.abort_all();
 }
