@@ -27,12 +27,15 @@
 //! `mock-engine` must print, once the listener is bound, a log line that contains `listening on http://ADDRESS`
 //! (and `admin listening on http://ADDRESS` for `--admin-listen`), on standard output or standard error.
 //!
+//! **Longer runs.** `TIDEGATE_TEST_THOROUGH=1` makes tests that repeat something do it more often ([`rounds`]).
+//!
 //! **Logs** of the processes lie in `target/tmp/<test>/` while a test runs; they are removed when it passes. When it
 //! fails, their last lines are printed and the folder stays.
 
 #![allow(dead_code, unused_imports, reason = "a toolbox: not every test binary needs every tool")]
 
 mod checks;
+mod crowd;
 mod fault_proxy;
 mod fleet;
 mod http;
@@ -42,10 +45,16 @@ mod redis;
 mod stub;
 mod wait;
 
+pub(crate) use crowd::{Crowd, with_status};
 pub(crate) use fault_proxy::{Fault, FaultProxy};
-pub(crate) use fleet::Fleet;
+pub(crate) use fleet::{Fleet, keys, metric, publish, thresholds};
 pub(crate) use http::{Answer, Connection, chat, chat_body, delete, get, post, request};
 pub(crate) use process::{Process, Signal};
 pub(crate) use redis::Redis;
 pub(crate) use stub::{Act, Script, Stub};
 pub(crate) use wait::{eventually, eventually_within, holds_for};
+
+/// How often to repeat: `usual`, or `thorough` with `TIDEGATE_TEST_THOROUGH=1`.
+pub(crate) fn rounds(usual: usize, thorough: usize) -> usize {
+    if std::env::var_os("TIDEGATE_TEST_THOROUGH").is_some_and(|value| value == "1") { thorough } else { usual }
+}

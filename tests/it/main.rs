@@ -6,6 +6,8 @@
 mod admission;
 mod cluster;
 mod edge;
+mod contract;
+mod faults;
 mod harness;
 mod loss;
 mod mock_engine;

@@ -6,7 +6,7 @@ use tidegate::core::id::{ModelName, WorkerId};
 use tidegate::keys::ModelKeys;
 
 use super::logs::Logs;
-use super::{Process, Redis, Stub, eventually, get};
+use super::{Process, Redis, Stub, eventually, get, post};
 
 /// What the processes of one test share.
 #[derive(Debug)]
@@ -47,8 +47,11 @@ impl Fleet {
     /// A frontend; not waited for.
     pub(crate) fn start_frontend(&self, url: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Process {
         let namespace = self.redis.namespace().as_str();
-        let mut all = vec!["frontend", "--http-listen", "127.0.0.1:0", "--redis-url", url, "--namespace", namespace];
+        let mut all = vec!["frontend", "--redis-url", url, "--namespace", namespace];
         all.extend(arguments);
+        if !arguments.contains(&"--http-listen") {
+            all.extend(["--http-listen", "127.0.0.1:0"]);
+        }
         self.process("frontend", &all, environment)
     }
 
@@ -71,9 +74,12 @@ impl Fleet {
     /// A worker; not waited for.
     pub(crate) fn start_worker(&self, redis: &str, model: &str, id: &str, engine: &str, arguments: &[&str]) -> Process {
         let namespace = self.redis.namespace().as_str();
-        let mut all = vec!["worker", "--listen", "127.0.0.1:0", "--redis-url", redis, "--namespace", namespace];
+        let mut all = vec!["worker", "--redis-url", redis, "--namespace", namespace];
         all.extend(["--model", model, "--worker-id", id, "--engine-url", engine]);
         all.extend(arguments);
+        if !arguments.contains(&"--listen") {
+            all.extend(["--listen", "127.0.0.1:0"]);
+        }
         self.process(&format!("worker-{id}"), &all, &[])
     }
 
@@ -129,6 +135,31 @@ impl Fleet {
     pub(crate) async fn applied(&self, field: &str) -> Option<String> {
         self.redis.command(&["HGET", &self.keys().named("config:applied"), field]).await
     }
+}
+
+/// Posts load figures to a worker's sidecar; they are in Redis afterwards.
+pub(crate) async fn publish(worker: &Process, figures: &serde_json::Value) {
+    let answer = post(worker.address(), "/load", figures).await;
+    assert_eq!(answer.status, 204, "{figures}: {}", answer.text());
+}
+
+/// Changes or reads thresholds through a frontend; the answer's body.
+pub(crate) async fn thresholds(frontend: &Process, body: &serde_json::Value) -> serde_json::Value {
+    let answer = post(frontend.address(), "/busy_threshold", body).await;
+    assert_eq!(answer.status, 200, "{body}: {}", answer.text());
+    answer.json()
+}
+
+/// The value of a series on a metrics page: the only one whose name is `name` and whose labels contain all of `labels`.
+pub(crate) async fn metric(process: &Process, name: &str, labels: &[&str]) -> Option<f64> {
+    let page = get(process.address(), "/metrics").await.text();
+    let mut found = page.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && labels.iter().all(|label| rest.contains(label)))
+    });
+    let line = found.next()?;
+    assert!(found.next().is_none(), "several series {name} {labels:?}:\n{page}");
+    line.rsplit(' ').next()?.parse().ok()
 }
 
 /// The keys of a model in the namespace of `redis`.

@@ -31,10 +31,9 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `tidegate <arguments>`. The environment has no `TIDEGATE_*` and `DYN_*` variables but those given.
     pub(crate) fn start(logs: &Logs, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let name: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         let log = (0..)
-            .map(|n| {
-                logs.file(&if n == 0 { name.replace('/', "_") } else { format!("{}.{n}", name.replace('/', "_")) })
-            })
+            .map(|n| logs.file(&if n == 0 { name.clone() } else { format!("{name}.{n}") }))
             .find(|file| !file.exists())
             .expect("a free name");
         let file = std::fs::File::create(&log).expect("the log can be written");

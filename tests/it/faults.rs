@@ -1,0 +1,11 @@
+//! Faults that operators of comparable systems have met, one test each, named after its id.
+
+mod leaks;
+mod leases;
+mod names;
+mod numbers;
+mod races;
+mod ranks;
+mod replicas;
+mod stale;
+mod thresholds;
