@@ -93,7 +93,7 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
         Command::Doctor(flags) => Job::Doctor(ops::doctor(&settings, flags)?, redis()?),
         Command::Demo(_) => {
             // Its table is what people want to see.
-            log.filter.get_or_insert_with(|| "warn".to_owned());
+            log.filter.get_or_insert_with(|| "error".to_owned());
             Job::Demo(demo::Settings {
                 redis_url: settings.optional("redis_url", RedisUrl::parse)?,
                 seconds: settings.optional("seconds", parse::seconds(1, DAY_MS / 1_000))?,

@@ -132,9 +132,9 @@ impl Load {
         self.inner.state().answers.clone()
     }
 
-    /// Asks every frontend for one token at the same moment.
+    /// Asks every frontend at the same moment; does not wait for the text of an answer.
     pub(super) async fn probe(&self) -> Vec<Said> {
-        let all = (0..self.inner.frontends.len()).map(|frontend| self.inner.ask(frontend, 1, 4));
+        let all = (0..self.inner.frontends.len()).map(|frontend| self.inner.ask(frontend, 1, 4, false));
         futures_util::future::join_all(all).await.into_iter().flatten().collect()
     }
 }
@@ -157,7 +157,7 @@ async fn generate(inner: Arc<Inner>) {
             let (inner, frontend) = (inner.clone(), next % inner.frontends.len().max(1));
             next += 1;
             requests.spawn(async move {
-                let said = inner.ask(frontend, OUTPUT, PROMPT).await;
+                let said = inner.ask(frontend, OUTPUT, PROMPT, true).await;
                 if said.is_none()
                     && let Some(answers) = inner.state().answers.get_mut(frontend)
                 {
@@ -170,8 +170,8 @@ async fn generate(inner: Arc<Inner>) {
 }
 
 impl Inner {
-    /// Sends a request, counts its answer as soon as its head is there, and reads it to the end.
-    async fn ask(&self, frontend: usize, output: u64, prompt: usize) -> Option<Said> {
+    /// Sends a request, counts its answer as soon as its head is there, and reads it to the end or leaves.
+    async fn ask(&self, frontend: usize, output: u64, prompt: usize, to_the_end: bool) -> Option<Said> {
         let address = self.frontends.get(frontend)?;
         let body = json!({
             "model": MODEL,
@@ -192,7 +192,7 @@ impl Inner {
             if let Some(answers) = self.state().answers.get_mut(frontend) {
                 answers.served += 1;
             }
-            while let Some(Ok(_)) = response.frame().await {}
+            while to_the_end && let Some(Ok(_)) = response.frame().await {}
             return Some(said);
         }
         let body = response.into_body().collect().await.ok()?.to_bytes();

@@ -5,8 +5,8 @@
 
 mod admission;
 mod cluster;
-mod edge;
 mod contract;
+mod edge;
 mod faults;
 mod harness;
 mod loss;
