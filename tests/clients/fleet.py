@@ -36,13 +36,15 @@ def until(what, condition, seconds=20):
 
 def get(port, path, host="127.0.0.1"):
     """(status, headers, body); status 0 if nobody listens."""
+    c = http.client.HTTPConnection(host, port, timeout=10)
     try:
-        c = http.client.HTTPConnection(host, port, timeout=10)
         c.request("GET", path)
         r = c.getresponse()
         return r.status, r.headers, r.read()
     except OSError:
         return 0, {}, b""
+    finally:
+        c.close()
 
 
 class Fleet:
@@ -76,8 +78,8 @@ class Fleet:
                 until(f"{model} is listed", lambda m=model, p=port: m.encode() in get(p, "/v1/models")[2])
 
     def spawn(self, name, command):
-        log = open(self.folder / f"{name}.log", "ab")
-        self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def worker(self, model, name, limit, queue):
         self.engines[name] = Engine(model)

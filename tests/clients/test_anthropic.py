@@ -24,11 +24,12 @@ class Anthropic(unittest.TestCase):
         self.engine.gate.set()
         self.engine.pace = 0
         self.engine.cancelled.clear()
-        self.addCleanup(self.engine.gate.set)
 
     def client(self, frontend=0, retries=0, **more):
         url = f"http://127.0.0.1:{self.fleet.frontends[frontend]}"
-        return anthropic.Anthropic(base_url=url, api_key="unused", max_retries=retries, timeout=30, **more)
+        client = anthropic.Anthropic(base_url=url, api_key="unused", max_retries=retries, timeout=30, **more)
+        self.addCleanup(client.close)
+        return client
 
     def ask(self, model="claude", frontend=0, messages=USER, **more):
         return self.client(frontend).messages.create(model=model, max_tokens=5, messages=messages, **more)
@@ -38,6 +39,7 @@ class Anthropic(unittest.TestCase):
         done = threading.Thread(target=lambda: self.ask(frontend=1))
         done.start()
         self.addCleanup(done.join)
+        self.addCleanup(self.engine.gate.set)
         until("the slot is taken", lambda: self.fleet.inflight("claude") == 1)
 
     def test_plain(self):

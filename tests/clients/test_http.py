@@ -111,6 +111,7 @@ class Http(unittest.TestCase):
         a, b = self.fleet.frontends
         (self.folder / "haproxy.cfg").write_text(HAPROXY.format(socket=control, port=port, a=a, b=b))
         self.fleet.spawn("haproxy", ["haproxy", "-db", "-f", str(self.folder / "haproxy.cfg")])
+        self.addCleanup(self.fleet.processes["haproxy"].wait)
         self.addCleanup(self.fleet.processes["haproxy"].kill)
         self.control = control
         until("HAProxy answers", lambda: get(port, "/live")[0] == 200)

@@ -24,11 +24,12 @@ class OpenAI(unittest.TestCase):
         self.engine.gate.set()
         self.engine.pace = 0
         self.engine.cancelled.clear()
-        self.addCleanup(self.engine.gate.set)
 
     def client(self, frontend=0, retries=0, **more):
         port = self.fleet.frontends[frontend]
-        return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=retries, timeout=30, **more)
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=retries, timeout=30, **more)
+        self.addCleanup(client.close)
+        return client
 
     def hold(self):
         """Takes the only slot, until the engine's gate opens."""
@@ -36,6 +37,7 @@ class OpenAI(unittest.TestCase):
         done = threading.Thread(target=lambda: self.client(1).chat.completions.create(model="llama", messages=USER))
         done.start()
         self.addCleanup(done.join)
+        self.addCleanup(self.engine.gate.set)
         until("the slot is taken", lambda: self.fleet.inflight("llama") == 1)
 
     def test_plain(self):
