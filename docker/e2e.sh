@@ -13,11 +13,16 @@ fleet=docker/fleet.sh
 work=$(mktemp -d)
 passed=0
 failed=0
+failures=()
+part=start
 lb=http://127.0.0.1:18000
 
 cleanup() {
   jobs -p | xargs -r kill 2>/dev/null
-  if [ "$failed" -gt 0 ]; then $fleet logs --tail 40 >"$work/logs" 2>&1 && tail -150 "$work/logs"; fi
+  if [ "$failed" -gt 0 ]; then # what they said, for whoever looks into it
+    mkdir -p target && $fleet logs --no-color >target/e2e.log 2>&1
+    echo "e2e: the containers' logs are in target/e2e.log"
+  fi
   $fleet down >/dev/null 2>&1
   rm -rf "$work"
 }
@@ -32,6 +37,7 @@ check() { # check NAME COMMAND...: one counted check
     echo "  ok    $name"
   else
     failed=$((failed + 1))
+    failures+=("$part: $name")
     echo "  FAIL  $name"
   fi
 }
@@ -204,5 +210,6 @@ for part in "$@"; do
   "part_$part"
   echo "        ($((SECONDS - from)) s)"
 done
+for failure in "${failures[@]}"; do echo "  failed: $failure"; done
 echo "e2e: $passed checks held, $failed failed"
 [ "$failed" = 0 ]

@@ -36,7 +36,8 @@ class Anthropic(unittest.TestCase):
 
     def hold(self):
         self.engine.gate.clear()
-        done = threading.Thread(target=lambda: self.ask(frontend=1))
+        other = self.client(1)
+        done = threading.Thread(target=lambda: other.messages.create(model="claude", max_tokens=5, messages=USER))
         done.start()
         self.addCleanup(done.join)
         self.addCleanup(self.engine.gate.set)

@@ -34,7 +34,8 @@ class OpenAI(unittest.TestCase):
     def hold(self):
         """Takes the only slot, until the engine's gate opens."""
         self.engine.gate.clear()
-        done = threading.Thread(target=lambda: self.client(1).chat.completions.create(model="llama", messages=USER))
+        other = self.client(1)
+        done = threading.Thread(target=lambda: other.chat.completions.create(model="llama", messages=USER))
         done.start()
         self.addCleanup(done.join)
         self.addCleanup(self.engine.gate.set)
