@@ -160,7 +160,10 @@ impl Admissions {
         Health {
             seen: good.is_some() || modes.contains(&Mode::Deciding),
             degraded: modes.contains(&Mode::Static),
-            closed: modes.contains(&Mode::Closed) || (lost && !modes.contains(&Mode::Deciding)),
+            // In a cluster some models may be lost and others not: then this frontend is still of use.
+            closed: (modes.contains(&Mode::Closed) || lost)
+                && !modes.contains(&Mode::Deciding)
+                && !modes.contains(&Mode::Static),
         }
     }
 

@@ -138,7 +138,9 @@ impl Connector {
         let make = || {
             let info = addr.into_connection_info()?.set_tcp_settings(tcp()).set_redis_settings(self.login());
             let client = Client::open(info.clone())?;
-            Ok((client, Manager::new_with_config(info, self.bounded())?))
+            // Making a connection is bounded by the pool, a command by its caller.
+            let unbounded = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+            Ok((client, Manager::new_with_config(info, unbounded)?))
         };
         let (client, manager) = make().map_err(|e: redis::RedisError| CallError::of_connect(&name, &e))?;
         let pool = Pool::builder(manager)

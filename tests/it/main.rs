@@ -14,5 +14,6 @@ mod mock_engine;
 mod ops;
 mod scripts;
 mod sentinel;
+mod store;
 mod tidy;
 mod worker;
