@@ -93,7 +93,8 @@ function M.apply(w, key, h, r, number)
     said[#said + 1] = f[1]
     said[#said + 1] = f[2]
   end
-  redis.call('HSET', key, unpack(put))
+  -- Lua's stack takes some 8,000 values: a worker of 1,024 ranks has more.
+  for i = 1, #put, 1000 do redis.call('HSET', key, unpack(put, i, math.min(i + 999, #put))) end
   redis.call('PEXPIRE', key, M.WORKER_MEMORY_MS)
 
   local g = M.gate(w)
@@ -109,6 +110,6 @@ function M.apply(w, key, h, r, number)
   M.mark(w, 'x', false)
   local busy = M.recompute(w, key, h)
   M.place(w)
-  M.journal(K.load, 10000, 'worker', w, 'busy', busy and '1' or '0', unpack(said))
+  M.journal(K.load, 10000, 'worker', w, 'busy', busy and '1' or '0', unpack(said, 1, math.min(#said, 1000)))
   return busy
 end

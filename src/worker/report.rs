@@ -61,7 +61,8 @@ impl Reporter {
 
     /// Reports until `end`.
     pub(super) async fn run(mut self, end: CancellationToken) {
-        let mut tick = tokio::time::interval(self.state.settings.report_interval);
+        let pause = Duration::from_millis(self.registrar.pause_ms());
+        let mut tick = tokio::time::interval(self.state.settings.report_interval.min(pause));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let push = tokio::select! {

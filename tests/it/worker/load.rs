@@ -71,6 +71,19 @@ async fn f049_a_worker_is_busy_when_all_declared_ranks_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn as_many_ranks_as_a_worker_may_have_fit_into_a_report() {
+    let fleet = Fleet::new();
+    let engine = Stub::start().await;
+    fleet.set_config("track_output_blocks", "true").await;
+    let flags = ["--data-parallel-size", "1024", "--kv-total-blocks", "100", "--max-num-batched-tokens", "5"];
+    let worker = fleet.worker("w1", &engine, &flags).await;
+    assert_eq!(load(&worker, &json!({"dp_rank": 1023, "active_decode_blocks": 7})).await, 204);
+    let hash = fleet.worker_hash("w1").await;
+    assert_eq!(number(&hash, "1023.active_decode_blocks"), Some(7));
+    assert!((0..1024).all(|rank| number(&hash, &format!("{rank}.kv_total_blocks")) == Some(100)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn f023_a_signal_that_is_not_told_any_more_is_not_kept_fresh() {
     let fleet = Fleet::new();
     let engine = Stub::start().await;
