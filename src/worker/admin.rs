@@ -75,28 +75,13 @@ impl Admin {
     /// Who may, and what they say.
     async fn open(&self, request: Request<Incoming>) -> Result<(Parts, bytes::Bytes), Box<Response<AnswerBody>>> {
         let (parts, body) = request.into_parts();
-        if let Err(why) = self.allowed(&parts) {
+        if let Err(why) = allowed(&parts, self.state.settings.admin_token.as_deref()) {
             return Err(Box::new(fault(why, None, &parts)));
         }
         let length = body.size_hint().exact();
         match read(BodyDataStream::new(body), length, MOST, &self.buffers).await {
             Ok(whole) => Ok((parts, whole.bytes)),
             Err(why) => Err(Box::new(fault(why, None, &parts))),
-        }
-    }
-
-    /// Loopback peers, and those with the admin token.
-    fn allowed(&self, parts: &Parts) -> Result<(), Fault> {
-        let local = parts.extensions.get::<Peer>().is_some_and(|peer| peer.address.ip().to_canonical().is_loopback());
-        if local {
-            return Ok(());
-        }
-        let Some(token) = &self.state.settings.admin_token else { return Err(Fault::NotLocal) };
-        let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| value.split_once(' '));
-        match given {
-            Some((scheme, given)) if scheme.eq_ignore_ascii_case("bearer") && same(given.trim(), token) => Ok(()),
-            _ => Err(Fault::Token),
         }
     }
 
@@ -134,6 +119,20 @@ fn wrong_answer(wrong: &Wrong, parts: &Parts) -> Response<AnswerBody> {
     fault(why, Some(&wrong.to_string()), parts)
 }
 
+/// Loopback peers, and those with the admin token.
+fn allowed(parts: &Parts, token: Option<&str>) -> Result<(), Fault> {
+    let local = parts.extensions.get::<Peer>().is_some_and(|peer| peer.address.ip().to_canonical().is_loopback());
+    if local {
+        return Ok(());
+    }
+    let Some(token) = token else { return Err(Fault::NotLocal) };
+    let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    match given.and_then(|value| value.split_once(' ')) {
+        Some((scheme, given)) if scheme.eq_ignore_ascii_case("bearer") && same(given.trim(), token) => Ok(()),
+        _ => Err(Fault::Token),
+    }
+}
+
 /// Compares in a time that does not tell how much of it is right.
 fn same(given: &str, token: &str) -> bool {
     given.len() == token.len() && given.bytes().zip(token.bytes()).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
@@ -142,4 +141,32 @@ fn same(given: &str, token: &str) -> bool {
 /// An answer with a JSON body.
 pub(super) fn json(status: u16, body: &serde_json::Value) -> Response<AnswerBody> {
     json_answer(status, body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(address: &str, authorization: Option<&str>) -> Parts {
+        let mut request = Request::new(());
+        request.extensions_mut().insert(Peer { address: address.parse().unwrap(), beyond_cap: false });
+        if let Some(value) = authorization {
+            request.headers_mut().insert(AUTHORIZATION, value.parse().unwrap());
+        }
+        request.into_parts().0
+    }
+
+    #[test]
+    fn only_local_callers_and_those_with_the_token() {
+        for local in ["127.0.0.1:5", "127.9.9.9:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
+            assert_eq!(allowed(&from(local, None), Some("t")), Ok(()), "{local}");
+        }
+        for far in ["10.0.0.1:5", "[::ffff:10.0.0.1]:5", "[fe80::1]:5"] {
+            assert_eq!(allowed(&from(far, Some("Bearer t")), None), Err(Fault::NotLocal));
+            assert_eq!(allowed(&from(far, Some("bearer t")), Some("t")), Ok(()));
+            for wrong in [None, Some("t"), Some("Bearer"), Some("Bearer "), Some("Bearer tt"), Some("Basic t")] {
+                assert_eq!(allowed(&from(far, wrong), Some("t")), Err(Fault::Token), "{wrong:?}");
+            }
+        }
+    }
 }

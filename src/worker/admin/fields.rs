@@ -26,6 +26,10 @@ pub(super) enum Wrong {
 }
 
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Wrong> {
+    // serde takes an array for a struct, too.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Wrong::Json("the body is not a JSON object".into()));
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
         // serde's words for these name the field between backquotes.

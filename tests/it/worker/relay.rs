@@ -209,6 +209,24 @@ async fn an_engine_that_is_down_is_said_to_be_so_and_the_queue_is_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn f106_an_answer_with_too_much_of_a_head_is_502_and_costs_nothing_more() {
+    let fleet = Fleet::new();
+    let engine = Stub::start().await;
+    let worker = fleet.worker("w1", &engine, SLOT).await;
+    let many: String = (0..101).map(|n| format!("X-H{n}: v\r\n")).collect();
+    let long = format!("X-Long: {}\r\n", "v".repeat(600 * 1024));
+    for headers in [many, long] {
+        engine.next(Script::raw(200, &headers, b"{}"));
+        let answer = chat(worker.address(), "m").await;
+        assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream_failed"), "{}", answer.text());
+    }
+    let fits = format!("X-Long: {}\r\n", "v".repeat(30 * 1024));
+    engine.next(Script::raw(200, &fits, b"{}"));
+    assert_eq!(chat(worker.address(), "m").await.status, 200);
+    assert_eq!(get(worker.address(), "/ready").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn f115_no_spelling_of_a_path_leads_elsewhere() {
     let fleet = Fleet::new();
     let engine = Stub::start().await;
