@@ -3,6 +3,7 @@
 
 mod bodies;
 mod framing;
+mod fuzz;
 mod leaving;
 mod limits;
 mod pages;

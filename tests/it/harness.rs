@@ -51,7 +51,7 @@ pub(crate) use fleet::{Fleet, keys, metric, publish, thresholds};
 pub(crate) use http::{Answer, Connection, chat, chat_body, delete, get, post, request};
 pub(crate) use process::{Process, Signal};
 pub(crate) use redis::Redis;
-pub(crate) use stub::{Act, Script, Stub};
+pub(crate) use stub::{Act, Script, Seen, Stub};
 pub(crate) use wait::{eventually, eventually_within, holds_for};
 
 /// How often to repeat: `usual`, or `thorough` with `TIDEGATE_TEST_THOROUGH=1`.

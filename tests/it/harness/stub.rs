@@ -194,6 +194,11 @@ impl Stub {
         lock(&self.state).next.push_back(script);
     }
 
+    /// Forgets what was queued with [`Self::next`].
+    pub(crate) fn clear(&self) {
+        lock(&self.state).next.clear();
+    }
+
     /// The status of `/health`.
     pub(crate) fn health(&self, status: u16) {
         lock(&self.state).health = status;
