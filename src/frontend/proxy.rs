@@ -88,7 +88,12 @@ where
 /// The answer of a worker, with its body to come.
 pub(super) fn pass_on(edge: &Edge, to: &Addressee, answered: Answered, record: Record) -> Response {
     let facts = Facts::of(&answered.lease);
-    let (status, mut headers, relay) = relay(edge, to, answered, record);
+    let (status, mut headers, mut relay) = relay(edge, to, answered, record);
+    if relay.begin().is_err() {
+        let mut answer = to.fault(Fault::Upstream, None);
+        decorate(answer.headers_mut(), to, &facts);
+        return answer;
+    }
     strip_hop_by_hop(&mut headers);
     headers.remove(REFUSED);
     decorate(&mut headers, to, &facts);

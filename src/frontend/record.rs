@@ -16,12 +16,13 @@ pub(super) struct Record {
     began: Instant,
     status: u16,
     open: bool,
+    broken: bool,
 }
 
 impl Record {
     pub(super) fn begin(model: Arc<ModelMetrics>, endpoint: Endpoint, stream: bool) -> Self {
         model.active.inc();
-        Self { model, endpoint, stream, began: Instant::now(), status: 0, open: true }
+        Self { model, endpoint, stream, began: Instant::now(), status: 0, open: true, broken: false }
     }
 
     /// The model turned out to be registered, so that it has series of its own.
@@ -52,6 +53,17 @@ impl Record {
             Reason::ModelNotFound => End::NotFound,
             _ => End::Unavailable,
         });
+    }
+
+    /// The engine has broken off its answer.
+    pub(super) fn broke_off(&mut self, end: End) {
+        self.broken = true;
+        self.ended(end);
+    }
+
+    /// [`Record::broke_off`] was called.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// The engine's answer has been passed on whole.

@@ -27,6 +27,8 @@ pub(super) struct BrokenOff;
 pub(super) struct Relay {
     /// What was read of the body before it was decided to pass it on.
     prefix: Option<Bytes>,
+    /// What has been looked at by [`Relay::begin`] and is handed on next.
+    first: Option<Bytes>,
     /// None: over.
     body: Option<Incoming>,
     lease: Option<Lease>,
@@ -99,7 +101,7 @@ impl Relay {
         let keep_alive = keep_alive.filter(|_| events.is_some());
         let clock = (idle.is_some() || keep_alive.is_some())
             .then(|| Box::new(Clock { idle: idle.map(timer), keep_alive: keep_alive.map(timer) }));
-        let mut relay = Self { prefix, body: Some(body), lease: Some(lease), record, events, clock };
+        let mut relay = Self { prefix, first: None, body: Some(body), lease: Some(lease), record, events, clock };
         if relay.prefix.is_none() && relay.body.as_ref().is_some_and(Body::is_end_stream) {
             relay.finish();
         }
@@ -108,7 +110,29 @@ impl Relay {
 
     /// Nothing comes any more.
     pub(super) fn is_over(&self) -> bool {
-        self.body.is_none() && self.prefix.is_none()
+        self.body.is_none() && self.prefix.is_none() && self.first.is_none()
+    }
+
+    /// Looks at what has come with the head of the answer, without waiting.
+    ///
+    /// # Errors
+    /// The answer broke off before any byte of its body: the head need not be passed on either.
+    pub(super) fn begin(&mut self) -> Result<(), BrokenOff> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match Pin::new(&mut *self).poll_next(&mut cx) {
+            Poll::Ready(Some(Ok(first))) => {
+                if self.record.is_broken() {
+                    return Err(BrokenOff);
+                }
+                self.first = Some(first);
+                Ok(())
+            }
+            Poll::Ready(Some(Err(broken))) => Err(broken),
+            Poll::Ready(None) | Poll::Pending => Ok(()),
+        }
     }
 
     fn finish(&mut self) {
@@ -132,7 +156,7 @@ impl Relay {
 
     /// The engine has gone in the middle of its answer.
     fn break_off(&mut self, fault: Fault, end: End) -> Result<Bytes, BrokenOff> {
-        self.record.ended(end);
+        self.record.broke_off(end);
         self.body = None;
         self.lease = None;
         match &self.events {
@@ -169,6 +193,9 @@ impl Stream for Relay {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
         if let Some(prefix) = this.prefix.take() {
             if this.body.as_ref().is_some_and(Body::is_end_stream) {
                 this.finish();

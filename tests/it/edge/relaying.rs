@@ -178,6 +178,21 @@ async fn f090_what_cannot_be_told_in_the_stream_is_told_by_its_abort() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_broken_from_its_first_byte_is_a_502() {
+    let stub = Stub::start().await;
+    let rig = Rig::with(&stub, 10, |_| {}).await;
+    let head = |rest: &str| [Script::STREAM_HEAD, rest.as_bytes()].concat();
+    for bytes in [head("xyz\r\n"), head("\r\n"), b"HTTP/1.1 200 OK\r\nContent-Length: 7, 8\r\n\r\n".to_vec()] {
+        stub.script(Script(vec![Act::Send(bytes), Act::Silence]));
+        let mut client = rig.send(STREAM).await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/json")));
+        assert_eq!(answer.reason(), "upstream_failed");
+        rig.quiet().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn f092_a_refusal_never_starts_a_stream() {
     let stub = Stub::start().await;
     let rig = Rig::with(&stub, 10, |_| {}).await;
