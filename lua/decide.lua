@@ -14,8 +14,8 @@ cost         O(log workers) for each admission; never reads all workers. ]]
 --- @include "run"
 --- @include "fence"
 --- @include "lease"
---- @include "alive"
---- @include "skip"
+--- @include "expired"
+--- @include "skips"
 --- @include "pick"
 --- @include "refuse"
 local at = 12
@@ -24,52 +24,53 @@ local function take()
   return ARGV[at - 1]
 end
 
---- The group, as it stands in ARGV. `most`: how many workers it can use up.
+local NONE = {}
+
+--- The group, as it stands in ARGV. `ids`: those of releases, then of admissions; `tokens`: of each admission;
+--- `special`: what more some of them say; `most`: how many workers the group can use up.
 local function read_group()
   local releases, skips, admissions = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-  local group = { ended = {}, skipped = {}, asked = {}, ids = {}, most = admissions }
+  local group = { ended = {}, skipped = {}, ids = {}, tokens = {}, special = {}, most = admissions, first = releases }
   for i = 1, releases do
     group.ended[i] = take()
     group.ids[i] = group.ended[i]
   end
   for i = 1, skips do group.skipped[i] = { take(), take() } end
-  local none = {}
   for i = 1, admissions do
-    local a = { id = take(), pin = '', exclude = none, excluded = 0 }
-    local tokens = take()
-    a.tokens = tonumber(tokens)
-    if not a.tokens then
-      a.tokens, a.pin, a.excluded, a.exclude = tonumber(string.sub(tokens, 1, -2)), take(), tonumber(take()), {}
+    group.ids[releases + i] = take()
+    local text = take()
+    local tokens = tonumber(text)
+    if not tokens then
+      tokens = tonumber(string.sub(text, 1, -2))
+      local a = { pin = take(), excluded = tonumber(take()), exclude = {} }
       for _ = 1, a.excluded do a.exclude[take()] = true end
+      group.special[i] = a
       group.most = group.most + a.excluded
     end
-    group.asked[i] = a
-    group.ids[releases + i] = a.id
+    group.tokens[i] = tokens
   end
   return group
 end
 
---- A worker that may take `a`. What P:eligible did not know yet (silence, a lost write) is put right on the way.
+--- A worker that may take `a`. An entry of P:eligible that should not be there (written by hand) goes on the way.
 local function choose(a, most)
   while true do
     local w = M.pick(a, most)
     if not w then return nil end
     local g = M.gate(w)
-    if g and g.closed == '' and (not g.cap or M.count(w) < g.cap) then
-      if M.alive(w) then return w, g end
-      M.expire(w)
-    else
-      M.place(w)
+    if g and g.closed == '' and (not g.cap or g.n < g.cap) then
+      return w, g
     end
+    M.place(w)
   end
 end
 
 --- Makes the lease, and remembers the choice.
-local function admit(held, a, w, g)
-  M.add(held, a.id, w, g.inc, a.tokens)
+local function admit(held, id, tokens, w, g)
+  M.add(held, id, w, g.inc, tokens)
   M.touched[w] = nil
-  local _, used, prefill = M.route(w)
-  M.save_route(w, S.revision, used, prefill + M.blocks(a.tokens))
+  g.chosen, g.prefill = S.revision, g.prefill + M.blocks(tokens)
+  M.changed.route[w] = true
   M.place(w)
 end
 
@@ -83,26 +84,29 @@ local function main()
   M.end_due_skips()
   M.released(M.del_all(held, group.ended))
   M.settle()
+  if #group.tokens > 0 then M.expire_due() end
   for _, s in ipairs(group.skipped) do M.skip(s[1], s[2]) end
 
-  local reply, causes, shut = { 'ok', 0, 0, 0 }, {}, nil
+  local reply, causes, shut, admitted = { 'ok', 0, 0, 0 }, {}, nil, 0
   local most = tonumber(M.applied().max_inflight)
   local direct = M.applied().router_mode == 'direct'
-  local admitted = 0
-  local function say(verdict, w, g)
+  local plain = { pin = '', exclude = NONE, excluded = 0 }
+  local function say(verdict, w, inc, url)
     local n = #reply
     reply[n + 1], reply[n + 2] = verdict, S.revision
-    if w then reply[n + 3], reply[n + 4], reply[n + 5] = w, g.inc, g.url end
+    if w then reply[n + 3], reply[n + 4], reply[n + 5] = w, inc, url end
   end
-  for _, a in ipairs(group.asked) do
-    local known, inc = M.read_lease(held, a.id)
-    local cause, w, g
+  for i, tokens in ipairs(group.tokens) do
+    local id = group.ids[group.first + i]
+    local known, inc = M.read_lease(held, id)
+    local a = group.special[i] or plain
     -- Shut for the rest of the group once nobody is eligible or the total is reached; pinned requests, and those that
     -- exclude workers, are judged singly.
     local single = direct or a.excluded > 0
+    local cause, w, g
     if known then
       local now_at = M.gate(known)
-      say('admitted', known, { inc = inc, url = now_at and now_at.url or '' })
+      say('admitted', known, inc, now_at and now_at.url or '')
     elseif most and S.inflight_total >= most then
       cause = 'max_inflight'
     elseif shut and not single then
@@ -114,8 +118,8 @@ local function main()
     end
     if w then
       admitted = admitted + 1
-      admit(held, a, w, g)
-      say('admitted', w, g)
+      admit(held, id, tokens, w, g)
+      say('admitted', w, g.inc, g.url)
     elseif cause then
       causes[cause] = (causes[cause] or 0) + 1
       say(cause)

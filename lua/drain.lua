@@ -4,7 +4,7 @@ KEYS[1..17]  the model's keys (include/shard)      KEYS[18]  P:worker:<id>
 ARGV[1..3]   worker, incarnation, 1 (out) or 0 (in)
 returns      {'ok'}, also if that incarnation is not the gate's ]]
 --- @include "run"
---- @include "place"
+--- @include "mark"
 local function main()
   local made = M.prologue(false, true, 0, 'drain')
   local g = not made and M.gate(ARGV[1])

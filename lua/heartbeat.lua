@@ -18,13 +18,17 @@ local function check_sums()
   local workers = redis.call('HLEN', K.gate)
   if workers ~= redis.call('HLEN', K.inflight) then M.broken('gates and counts') end
   if workers > FEW then return {} end
-  local counts = redis.call('HGETALL', K.inflight)
+  local names, counts = redis.call('HKEYS', K.inflight), {}
+  M.warm_workers(names)
+  local alive_until = #names > 0 and redis.call('ZMSCORE', K.workers, unpack(names)) or {}
   local sum, lively, lively_busy = 0, 0, 0
-  for i = 1, #counts, 2 do
-    M.INFLIGHT.value[counts[i]] = counts[i + 1]
-    sum = sum + M.count(counts[i])
-    local g = M.gate(counts[i])
+  for i, w in ipairs(names) do
+    local g = M.gate(w)
     if not g then M.broken('count without gate') end
+    sum = sum + g.n
+    counts[2 * i - 1], counts[2 * i] = w, g.n
+    -- Its sign of life was lost: it says the next one soon, or is dead. The sweep judges it.
+    if not alive_until[i] and not M.has(g, 'x') then redis.call('ZADD', K.workers, now, w) end
     if M.live(g) then
       lively = lively + 1
       if M.has(g, 'b') then lively_busy = lively_busy + 1 end
@@ -38,8 +42,6 @@ end
 local function main()
   local refused = M.prologue(true, caller.mem, caller.seen, caller.rnd) or M.fence('call')
   if refused then return refused end
-  local gates = redis.call('HLEN', K.gate) <= FEW and redis.call('HGETALL', K.gate) or {}
-  for i = 1, #gates, 2 do M.GATE.value[gates[i]] = gates[i + 1] end
   local counts = check_sums()
   M.notice()
   redis.call('ZADD', K.frontends, M.int(now + M.FRONTEND_TTL_MS), caller.frontend)

@@ -4,6 +4,7 @@ KEYS[1..17]  the model's keys (include/shard)      ARGV[1..7]  the caller (inclu
 returns      {'ok', epoch, healing ms left, revision} or {'gone'} {'stale', seq} {'epoch', healing ms} ]]
 --- @include "run"
 --- @include "fence"
+--- @include "heal"
 local function main()
   local refused = M.prologue(true, caller.mem, caller.seen, caller.rnd) or M.fence('hello')
   if refused then return refused end

@@ -4,7 +4,7 @@ KEYS[1..17]  the model's keys (include/shard)
 ARGV[1..2]   worker, incarnation
 returns      {'ok'}, also if that incarnation is not the gate's ]]
 --- @include "run"
---- @include "place"
+--- @include "mark"
 local function main()
   local made = M.prologue(false, true, 0, 'leave')
   local w = ARGV[1]
@@ -12,7 +12,7 @@ local function main()
   if g and g.inc == ARGV[2] then
     redis.call('ZREM', K.workers, w)
     M.mark(w, 'x', true, 'goodbye')
-    if M.count(w) == 0 then M.forget(w) else M.place(w) end
+    if M.gate(w).n == 0 then M.forget(w) else M.place(w) end
   end
   return { 'ok' }
 end

@@ -10,6 +10,8 @@ cost         O(500) ]]
 --- @include "run"
 --- @include "fence"
 --- @include "lease"
+--- @include "mark"
+--- @include "heal"
 --- @include "older"
 local first, named = ARGV[8] == '1', tonumber(ARGV[9])
 
@@ -65,7 +67,7 @@ local function main()
     if not top or M.older(top.inc, l.inc) then largest[n] = l end
     local w, inc = M.read_lease(held, l.id)
     local g = w and M.gate(w)
-    if w and (not g or g.inc ~= inc) then M.del(held, l.id) end
+    if w and (not g or g.inc ~= inc) then M.del_all(held, { l.id }) end
   end
   for n = 1, named do
     local top = largest[n]

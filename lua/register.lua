@@ -36,7 +36,6 @@ local function main()
   end
   if g and M.older(inc, g.inc) then return { M.alive(w) and 'superseded' or 'vacant' } end
   if remembered and M.older(inc, remembered) then return { 'vacant' } end
-  if (g ~= false) ~= (M.get(M.INFLIGHT, w) ~= false) then M.broken('gate and count of ' .. w) end
 
   local h = M.read_worker(KEYS[18])
   if not g or g.inc ~= inc then

@@ -9,6 +9,7 @@ cost         O(500 + 256 ranks) ]]
 --- @include "seq"
 --- @include "lease"
 --- @include "skip"
+--- @include "mark"
 --- @include "expire"
 --- @include "recompute"
 local budget = 500

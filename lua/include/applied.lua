@@ -5,6 +5,8 @@ M.FIELDS = {
   'max_inflight', 'router_mode', 'load_ttl_ms', 'track_output_blocks', 'track_active_blocks', 'kv_block_size',
 }
 
+M.in_force = false
+
 function M.applied()
   if not M.in_force then
     M.in_force = {}

@@ -1,8 +1,8 @@
 --- @include "shard"
 --- Ends a script whose state contradicts itself; `run` turns that into a new epoch.
-M.BROKEN = {}
+M.contradiction = {}
 
 function M.broken(why)
-  M.BROKEN.why = why
-  error(M.BROKEN)
+  M.contradiction.why = why
+  error(M.contradiction)
 end

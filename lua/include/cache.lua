@@ -1,6 +1,5 @@
 --- @include "shard"
---- A hash whose fields are read once and written once, at the end of the script (`flush`).
---- A field that does not exist is `false`.
+--- A hash whose fields are read once and written once (`flush`). A field that does not exist is `false`.
 function M.cached(key)
   return { key = key, value = {}, dirty = {} }
 end
@@ -24,9 +23,7 @@ end
 function M.warm(c, fields)
   if #fields == 0 then return end
   local got = redis.call('HMGET', c.key, unpack(fields))
-  for i, f in ipairs(fields) do
-    if c.value[f] == nil then c.value[f] = got[i] end
-  end
+  for i, f in ipairs(fields) do c.value[f] = got[i] end
 end
 
 function M.flush(c)

@@ -1,5 +1,5 @@
---- @include "broken"
 --- @include "prologue"
+--- @rarely "broken"
 --- Whether a call made in a frontend's name may go on. In this order: member, stale, epoch, lost.
 --- ARGV[1..7] of such a script: frontend, epoch it has adopted ('' = none), seq, acked (highest seq answered ok),
 --- seen (highest revision), mem (1: it has adopted an epoch before), random word.
@@ -9,14 +9,6 @@ local caller = {
 }
 --- Set by the fence: P:seq's epoch and leases of the caller.
 local member = {}
-
---- Somebody who remembers another epoch came while this one is young: others may come too.
-function M.heal_for(c)
-  M.more_stats()
-  if c.mem and c.epoch ~= S.epoch and now < S.born + M.HEAL_MS then
-    S.healing_until = math.max(S.healing_until, S.born + M.HEAL_MS)
-  end
-end
 
 --- kind: 'hello', 'reconcile' (`first`: its first part) or 'call'. Returns a reply if the call must not go on.
 function M.fence(kind, first)

@@ -1,39 +1,70 @@
---- @include "broken"
---- @include "cache"
 --- @include "stats"
---- @include "journal"
---- P:gate and P:inflight: `incarnation|cap|closed|url`, and the admitted requests, per worker. Both have the same
---- fields. P:reserved and P:route: what routing knows of each.
-M.GATE, M.INFLIGHT = M.cached(K.gate), M.cached(K.inflight)
-M.RESERVED, M.ROUTE = M.cached(K.reserved), M.cached(K.route)
-M.parsed = {}
+--- @rarely "broken"
+--- @rarely "mark"
+--- What is kept of a worker in four hashes, as one record: P:gate (`incarnation|cap|closed|url`), P:inflight (admitted
+--- requests; the same fields as P:gate), P:reserved (prompt blocks of live leases) and P:route (what routing remembers:
+--- revision of the last choice, KV blocks and prefill blocks last known). Read together, written together by
+--- `flush_gates`; `changed` holds the workers of which something changed, by hash.
+M.records, M.changed = {}, { gate = {}, inflight = {}, reserved = {}, route = {} }
 
---- A worker's gate as { inc, cap (nil = none), closed, url }, or false if it has none.
-function M.gate(w)
-  local g = M.parsed[w]
-  if g == nil then
-    local v = M.get(M.GATE, w)
-    g = false
-    if v then
-      local inc, cap, closed, url = string.match(v, '^(%d+%-%w+)|(%d*)|(b?d?e?s?x?)|(.*)$')
-      if not inc then M.broken('gate of ' .. w) end
-      g = { inc = inc, cap = tonumber(cap), closed = closed, url = url }
-    end
-    M.parsed[w] = g
+local function split(w, gate, inflight, reserved, route)
+  local inc, cap, closed, url = string.match(gate, '^(%d+%-%w+)|(%d*)|(b?d?e?s?x?)|(.*)$')
+  local n = M.num(inflight)
+  if not inc or not n or n < 0 then M.broken('gate or count of ' .. w) end
+  local chosen, used, prefill = string.match(route or '', '^(%d+)|(%d+)|(%d+)$')
+  return {
+    inc = inc, cap = tonumber(cap), closed = closed, url = url, n = n, reserved = M.num(reserved) or 0,
+    chosen = tonumber(chosen) or 0, used = tonumber(used) or 0, prefill = tonumber(prefill) or 0,
+  }
+end
+
+--- Reads many, in four commands.
+function M.warm_workers(names)
+  local ask = {}
+  for _, w in ipairs(names) do
+    if M.records[w] == nil then ask[#ask + 1] = w end
   end
-  return g
+  if #ask == 0 then return end
+  local gates = redis.call('HMGET', K.gate, unpack(ask))
+  local counts = redis.call('HMGET', K.inflight, unpack(ask))
+  local reserved = redis.call('HMGET', K.reserved, unpack(ask))
+  local routes = redis.call('HMGET', K.route, unpack(ask))
+  for i, w in ipairs(ask) do
+    M.records[w] = gates[i] and split(w, gates[i], counts[i], reserved[i], routes[i])
+  end
 end
 
-function M.save_gate(w)
-  local g = M.parsed[w]
-  M.set(M.GATE, w, g.inc .. '|' .. (g.cap and M.int(g.cap) or '') .. '|' .. g.closed .. '|' .. g.url)
+--- A worker's record, or false if it has no gate.
+function M.gate(w)
+  if M.records[w] == nil then M.warm_workers({ w }) end
+  return M.records[w]
 end
 
---- Admitted requests of a worker that has a gate.
-function M.count(w)
-  local n = M.num(M.get(M.INFLIGHT, w))
-  if not n or n < 0 then M.broken('count of ' .. w) end
-  return n
+--- A record as the value of one of the four hashes.
+local function value(name, g)
+  if name == 'inflight' then return M.int(g.n) end
+  if name == 'reserved' then return M.int(g.reserved) end
+  if name == 'route' then return string.format('%d|%d|%d', g.chosen, g.used, g.prefill) end
+  return g.inc .. '|' .. (g.cap and M.int(g.cap) or '') .. '|' .. g.closed .. '|' .. g.url
+end
+
+function M.flush_gates()
+  for name, workers in pairs(M.changed) do
+    if next(workers) then
+      local put, gone = {}, {}
+      for w in pairs(workers) do
+        local g = M.records[w]
+        if g then
+          put[#put + 1] = w
+          put[#put + 1] = value(name, g)
+        else
+          gone[#gone + 1] = w
+        end
+      end
+      if #put > 0 then redis.call('HSET', K[name], unpack(put)) end
+      if #gone > 0 then redis.call('HDEL', K[name], unpack(gone)) end
+    end
+  end
 end
 
 function M.has(g, letter)
@@ -43,66 +74,4 @@ end
 --- Live: neither draining, nor engine down, nor expired.
 function M.live(g)
   return not string.find(g.closed, '[dex]')
-end
-
---- Changes the closed letters, and with them the sums of live and of busy live workers that a refusal's reason needs.
-function M.set_closed(g, closed)
-  local live, busy = M.live(g), M.has(g, 'b')
-  g.closed = closed
-  local live_now, busy_now = M.live(g), M.has(g, 'b')
-  S.live = S.live + (live_now and 1 or 0) - (live and 1 or 0)
-  S.live_busy = S.live_busy + (live_now and busy_now and 1 or 0) - (live and busy and 1 or 0)
-end
-
---- Sets or clears one of the letters b d e s x. True if that changed the gate.
-function M.mark(w, letter, on, why)
-  local g = M.gate(w)
-  if M.has(g, letter) == on then return false end
-  local closed = ''
-  for l in string.gmatch('bdesx', '.') do
-    if (l == letter and on) or (l ~= letter and M.has(g, l)) then closed = closed .. l end
-  end
-  M.set_closed(g, closed)
-  M.save_gate(w)
-  S.revision = S.revision + 1
-  M.fleet_changed()
-  local said = on and { b = 'busy', d = 'draining', e = 'engine_down', s = 'skipped', x = 'left' }
-    or { b = 'free', d = 'resumed', e = 'engine_up', x = 'joined' }
-  if said[letter] then M.transition(said[letter], w, why) end
-  return true
-end
-
---- A gate of another incarnation, closed as expired, with nothing in flight.
-function M.new_gate(w, inc, cap, url)
-  local g = M.gate(w)
-  if g then
-    M.set_closed(g, 'x')
-    S.inflight_total = S.inflight_total - M.count(w)
-  elseif M.get(M.INFLIGHT, w) then
-    M.broken('count without gate')
-  end
-  M.parsed[w] = { inc = inc, cap = cap, closed = 'x', url = url }
-  M.save_gate(w)
-  M.set(M.INFLIGHT, w, '0')
-  M.set(M.RESERVED, w, '0')
-end
-
---- Takes a worker out of every index. Its own hash stays until its TTL: it remembers the incarnation.
-function M.forget(w)
-  local g = M.gate(w)
-  if g then
-    M.set_closed(g, 'x')
-    S.inflight_total = S.inflight_total - M.count(w)
-  end
-  M.parsed[w] = false
-  for _, c in ipairs({ M.GATE, M.INFLIGHT, M.RESERVED, M.ROUTE }) do M.set(c, w, false) end
-  for _, key in ipairs({ K.workers, K.skips, K.due }) do redis.call('ZREM', key, w) end
-  redis.call('SREM', K.busy, w)
-  M.place(w)
-  S.revision = S.revision + 1
-  M.fleet_changed()
-end
-
-function M.flush_gates()
-  for _, c in ipairs({ M.GATE, M.INFLIGHT, M.RESERVED, M.ROUTE }) do M.flush(c) end
 end

@@ -1,3 +1,4 @@
+--- @include "cache"
 --- @include "gate"
 --- @include "place"
 --- A frontend's leases: `id -> worker|incarnation|tokens` (split from the right: names may hold a bar).
@@ -17,15 +18,15 @@ function M.blocks(tokens)
 end
 
 --- One more (by = 1) or less (by = -1) on a worker whose gate is of that incarnation.
-function M.step(w, tokens, by)
-  local n = M.count(w) + by
+function M.step(w, g, tokens, by)
+  g.n = g.n + by
   S.inflight_total = S.inflight_total + by
-  if n < 0 or S.inflight_total < 0 then M.broken('count of ' .. w .. ' below zero') end
-  M.set(M.INFLIGHT, w, M.int(n))
-  local reserved = (M.num(M.get(M.RESERVED, w)) or 0) + by * M.blocks(tokens)
-  M.set(M.RESERVED, w, M.int(n == 0 and 0 or math.max(0, reserved)))
-  S.revision = S.revision + 1
+  if g.n < 0 or S.inflight_total < 0 then M.broken('count of ' .. w .. ' below zero') end
+  g.reserved = g.n == 0 and 0 or math.max(0, g.reserved + by * M.blocks(tokens))
+  M.changed.inflight[w] = true
+  M.changed.reserved[w] = true
   M.touched[w] = true
+  S.revision = S.revision + 1
 end
 
 --- Makes a lease; it counts if the gate is of its incarnation. An id that exists already: nothing.
@@ -34,54 +35,44 @@ function M.add(held, id, w, inc, tokens)
   M.set(held, id, w .. '|' .. inc .. '|' .. M.int(tokens))
   held.n = held.n + 1
   local g = M.gate(w)
-  if g and g.inc == inc then M.step(w, tokens, 1) end
+  if g and g.inc == inc then M.step(w, g, tokens, 1) end
 end
 
+--- worker, incarnation, tokens of a lease; nil if there is none.
 function M.read_lease(held, id)
   local v = M.get(held, id)
   if not v then return nil end
-  local w, inc, tokens = string.match(v, '^(.*)|([^|]*)|(%d+)$')
+  local w, inc, tokens = string.match(v, '^([^|]*)|([^|]*)|(%d+)$')
+  if not w then w, inc, tokens = string.match(v, '^(.*)|([^|]*)|(%d+)$') end
   if not w then M.broken('lease ' .. id) end
   return w, inc, tonumber(tokens)
 end
 
---- Ends a lease. True if it was there; an unknown id: nothing.
-function M.del(held, id)
-  local w, inc, tokens = M.read_lease(held, id)
-  if not w then return false end
-  M.set(held, id, false)
-  held.n = held.n - 1
-  local g = M.gate(w)
-  if g and g.inc == inc then M.step(w, tokens, -1) end
-  return true
-end
-
---- Ends many, with few commands. Returns how many were there.
+--- Ends many; an unknown id: nothing. Returns how many were there.
 function M.del_all(held, ids)
-  local names, seen, ended = {}, {}, 0
+  local ended, names = {}, {}
   for _, id in ipairs(ids) do
-    local w = M.read_lease(held, id)
-    if w and not seen[w] then
-      seen[w] = true
+    local w, inc, tokens = M.read_lease(held, id)
+    if w then
+      M.set(held, id, false)
+      ended[#ended + 1] = { w, inc, tokens }
       names[#names + 1] = w
     end
   end
   M.warm_workers(names)
-  for _, id in ipairs(ids) do
-    if M.del(held, id) then ended = ended + 1 end
+  for _, l in ipairs(ended) do
+    local g = M.gate(l[1])
+    if g and g.inc == l[2] then M.step(l[1], g, l[3], -1) end
   end
-  return ended
-end
-
-function M.warm_workers(names)
-  for _, c in ipairs({ M.GATE, M.INFLIGHT, M.RESERVED, M.ROUTE }) do M.warm(c, names) end
+  held.n = held.n - #ended
+  return #ended
 end
 
 --- Places every worker whose count moved; one that is gone and has none left is forgotten.
 function M.settle()
   for w in pairs(M.touched) do
     local g = M.gate(w)
-    if g and M.has(g, 'x') and M.count(w) == 0 and not redis.call('ZSCORE', K.workers, w) then
+    if g and g.n == 0 and M.has(g, 'x') and not redis.call('ZSCORE', K.workers, w) then
       M.forget(w)
     else
       M.place(w)

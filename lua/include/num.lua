@@ -7,5 +7,5 @@ end
 
 --- A whole number as text. Redis's own conversion rounds large ones on some versions.
 function M.int(x)
-  return string.format('%.0f', x)
+  return string.format('%d', x)
 end

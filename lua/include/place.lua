@@ -4,41 +4,30 @@
 --- Score (lowest is chosen first): the load, ties to the least recently chosen. Exact in a double:
 --- 24 bits of load above 29 bits of the revision of the last choice.
 M.LOAD_MAX, M.CHOSEN = 16777215, 536870912
---- What `flush_places` is to write: worker -> score, or false (not eligible).
-M.placed = {}
+--- What `flush_places` is to write: worker -> score, or false (not eligible). `best`: see pick.
+M.placed, M.best = {}, false
 
---- What routing remembers of a worker: revision of its last choice, KV blocks and prefill blocks last known.
-function M.route(w)
-  local chosen, used, prefill = string.match(M.get(M.ROUTE, w) or '', '^(%d+)|(%d+)|(%d+)$')
-  return tonumber(chosen) or 0, tonumber(used) or 0, tonumber(prefill) or 0
-end
-
-function M.save_route(w, chosen, used, prefill)
-  M.set(M.ROUTE, w, string.format('%.0f|%.0f|%.0f', chosen, used, prefill))
-end
-
-function M.score(w, g)
+function M.score(g)
   local mode = M.applied().router_mode
   if mode == 'random' or mode == 'power-of-two' or mode == 'direct' then return 0 end
-  local chosen, used, prefill = M.route(w)
-  if mode == 'round-robin' then return chosen end
+  if mode == 'round-robin' then return g.chosen end
   local load
   if mode == 'kv' then
-    local reserved = M.applied().track_active_blocks ~= 'false' and M.num(M.get(M.RESERVED, w)) or 0
-    load = math.max(used, reserved) + prefill
+    local reserved = M.applied().track_active_blocks ~= 'false' and g.reserved or 0
+    load = math.max(g.used, reserved) + g.prefill
   elseif g.cap then
-    load = math.floor(M.count(w) * 1048576 / g.cap)
+    load = math.floor(g.n * 1048576 / g.cap)
   else
-    load = M.count(w) * 1024
+    load = g.n * 1024
   end
-  return math.min(load, M.LOAD_MAX) * M.CHOSEN + chosen % M.CHOSEN
+  return math.min(load, M.LOAD_MAX) * M.CHOSEN + g.chosen % M.CHOSEN
 end
 
 function M.place(w)
   local g = M.gate(w)
-  local open = g and g.closed == '' and (not g.cap or M.count(w) < g.cap)
-  M.placed[w] = open and M.score(w, g) or false
-  if M.moved then M.moved(w, M.placed[w]) end
+  local score = g and g.closed == '' and (not g.cap or g.n < g.cap) and M.score(g)
+  M.placed[w] = score
+  if M.best then M.moved(w, score) end
 end
 
 function M.flush_places()

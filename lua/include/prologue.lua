@@ -1,21 +1,10 @@
---- @include "epoch"
+--- @include "stats"
+--- @rarely "epoch"
+--- @rarely "clamp"
 --- Every script's first act. Redis was away, or its clock went back (a gap): nobody is judged by that time. For 4 s
 --- nobody is reaped and nothing goes stale, and no stored time lies further ahead than it could.
 --- Returns a reply if there was no usable P:stats: a new epoch was started.
 M.GAP_MS = 2500
-
-function M.clamp()
-  for _, limit in ipairs({
-    { K.workers, now + 5000 }, { K.frontends, now + M.FRONTEND_TTL_MS }, { K.skips, now + 1000 }, { K.due, now },
-  }) do
-    local latest = M.int(limit[2])
-    for _, member in ipairs(redis.call('ZRANGEBYSCORE', limit[1], '(' .. latest, '+inf', 'LIMIT', 0, 256)) do
-      redis.call('ZADD', limit[1], latest, member)
-    end
-  end
-  S.healing_until = math.min(S.healing_until or 0, now + M.HEAL_MS)
-  S.born = math.min(S.born, now)
-end
 
 --- hears: the caller's call is a sign that the fleet is alive.
 function M.prologue(hears, mem, seen, rnd)

@@ -1,4 +1,5 @@
 --- @include "busy"
+--- @include "mark"
 --- @include "place"
 --- Recomputes a worker's busy flag and what routing knows of its load. The caller places it afterwards.
 function M.recompute(w, key, h)
@@ -11,7 +12,8 @@ function M.recompute(w, key, h)
   if next(h) and (h.busy ~= flag or h.busy_reason ~= reason) then
     redis.call('HSET', key, 'busy', flag, 'busy_reason', reason)
   end
-  local chosen = M.route(w)
-  M.save_route(w, chosen, used, math.ceil(tokens / M.setting('kv_block_size', 16)))
+  local g = M.gate(w)
+  g.used, g.prefill = used, math.ceil(tokens / M.setting('kv_block_size', 16))
+  M.changed.route[w] = true
   return busy
 end

@@ -1,11 +1,6 @@
 --- @include "gate"
---- @include "expire"
---- Why there is no worker for an admission: the first that holds. What has expired unnoticed is expired first.
+--- Why there is no worker for an admission: the first that holds.
 function M.cause(a)
-  if not M.expired_all then
-    M.expired_all = true
-    M.expire_due(16)
-  end
   if M.applied().router_mode == 'direct' then
     if a.pin == '' then return 'no_pin' end
     local g = M.gate(a.pin)

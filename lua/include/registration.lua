@@ -100,7 +100,7 @@ function M.apply(w, key, h, r, number)
   local g = M.gate(w)
   if g.cap ~= r.cap or g.url ~= r.url then
     g.cap, g.url = r.cap, r.url
-    M.save_gate(w)
+    M.changed.gate[w] = true
     S.revision = S.revision + 1
     M.fleet_changed()
   end

@@ -5,5 +5,5 @@ local K = {
   frontends = KEYS[13], seq = KEYS[14], load = KEYS[15], transitions = KEYS[16], stats = KEYS[17],
 }
 --- What the includes share: M, functions and what they keep during a call; S, P:stats as numbers.
---- (Fields of one table, not locals: a script that captures many locals pays for each of them in every call.)
+--- Functions of `@rarely` includes are defined when one of them is first called: a call pays for each it defines.
 local M, S = {}, {}

@@ -1,4 +1,4 @@
---- @include "gate"
+--- @include "mark"
 --- @include "place"
 --- A worker that refused admission itself is skipped by everybody for a second.
 M.SKIP_MS = 1000
@@ -14,9 +14,4 @@ end
 function M.end_skip(w)
   redis.call('ZREM', K.skips, w)
   if M.gate(w) and M.mark(w, 's', false) then M.place(w) end
-end
-
---- Ends those that are over, at most 16 a call.
-function M.end_due_skips()
-  for _, w in ipairs(redis.call('ZRANGEBYSCORE', K.skips, '-inf', M.int(now), 'LIMIT', 0, 16)) do M.end_skip(w) end
 end

@@ -3,12 +3,14 @@
 --- demand (`more_stats`). What changed is written by `save_stats`.
 M.FIRST = { 'epoch', 'revision', 'inflight_total', 'live', 'live_busy', 'heard', 'healing_until', 'grace_until' }
 M.MORE = { 'born', 'away_ms', 'fleet_version', 'drain_rate', 'drain_ms', 'shed_ms', 'shed_now', 'shed_before' }
-M.stored = {}
+M.stored, M.has_more = {}, false
 
 function M.read_stats(names)
   local v = redis.call('HMGET', K.stats, unpack(names))
   for i, name in ipairs(names) do
-    if name == 'epoch' then S.epoch = v[i] or nil else S[name] = M.num(v[i]) end
+    local x = v[i]
+    if name ~= 'epoch' then x = M.num(x) end
+    S[name] = x or nil
     M.stored[name] = S[name]
   end
 end
@@ -32,22 +34,12 @@ function M.more_stats()
 end
 
 function M.save_stats()
-  local put = {}
+  local put, stored = {}, M.stored
   for name, value in pairs(S) do
-    if value ~= M.stored[name] then
+    if value ~= stored[name] then
       put[#put + 1] = name
-      if name == 'epoch' then
-        put[#put + 1] = value
-      else
-        put[#put + 1] = string.format(name == 'drain_rate' and '%.6f' or '%.0f', value)
-      end
+      put[#put + 1] = name == 'epoch' and value or string.format(name == 'drain_rate' and '%.6f' or '%d', value)
     end
   end
   if #put > 0 then redis.call('HSET', K.stats, unpack(put)) end
-end
-
---- The fleet's members, caps or flags changed: whoever keeps a copy fetches a new one.
-function M.fleet_changed()
-  M.more_stats()
-  S.fleet_version = S.fleet_version + 1
 end
