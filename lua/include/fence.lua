@@ -1,5 +1,7 @@
 --- @include "prologue"
+--- @include "seq"
 --- @rarely "broken"
+--- @rarely "heal"
 --- Whether a call made in a frontend's name may go on. In this order: member, stale, epoch, lost.
 --- ARGV[1..7] of such a script: frontend, epoch it has adopted ('' = none), seq, acked (highest seq answered ok),
 --- seen (highest revision), mem (1: it has adopted an epoch before), random word.

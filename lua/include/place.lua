@@ -5,7 +5,7 @@
 --- 24 bits of load above 29 bits of the revision of the last choice.
 M.LOAD_MAX, M.CHOSEN = 16777215, 536870912
 --- What `flush_places` is to write: worker -> score, or false (not eligible). `best`: see pick.
-M.placed, M.best = {}, false
+M.placed, M.best, M.moved = {}, false, false
 
 function M.score(g)
   local mode = M.applied().router_mode

@@ -106,7 +106,12 @@ fn every_include_is_used_and_exists() {
         .iter()
         .chain(&includes)
         .flat_map(|f| f.text.lines())
-        .filter_map(|line| line.strip_prefix("--- @include \"")?.strip_suffix('"').map(str::to_owned))
+        .filter_map(|line| {
+            line.strip_prefix("--- @include \"")
+                .or(line.strip_prefix("--- @rarely \""))?
+                .strip_suffix('"')
+                .map(str::to_owned)
+        })
         .collect();
     let there: BTreeSet<String> = includes
         .iter()
@@ -115,4 +120,31 @@ fn every_include_is_used_and_exists() {
     let unused = there.difference(&named).map(|name| format!("lua/include/{name}.lua: no script includes it"));
     let missing = named.difference(&there).map(|name| format!("lua/include/{name}.lua: included, but not there"));
     none(&unused.chain(missing).collect::<Vec<_>>());
+}
+
+/// In every script, as it is sent, each name of the shared table is given a value somewhere.
+#[test]
+fn no_script_uses_a_function_that_it_does_not_include() {
+    let word = |text: &str| -> String { text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect() };
+    let mut offences = Vec::new();
+    for script in tidegate::scripts::all() {
+        let code = || script.text.lines().filter(|line| !line.trim_start().starts_with("--"));
+        let mut given = BTreeSet::new();
+        for line in code() {
+            if let Some(rest) = line.strip_prefix("function M.") {
+                given.insert(word(rest));
+            }
+            if let Some((names, _)) = line.split_once(" = ") {
+                given.extend(names.split(", ").filter_map(|n| n.trim().strip_prefix("M.")).map(word));
+            }
+        }
+        for line in code() {
+            for used in line.split("M.").skip(1).map(word) {
+                if !given.contains(&used) {
+                    offences.push(format!("{}: M.{used} in: {}", script.name, line.trim()));
+                }
+            }
+        }
+    }
+    none(&offences);
 }
