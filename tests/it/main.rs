@@ -15,5 +15,6 @@ mod ops;
 mod scripts;
 mod sentinel;
 mod store;
+mod parity;
 mod tidy;
 mod worker;
