@@ -16,5 +16,6 @@ mod scripts;
 mod sentinel;
 mod store;
 mod parity;
+mod protocol;
 mod tidy;
 mod worker;

@@ -4,9 +4,10 @@
 //! `TIDEGATE_PARITY_CASES` sets the number of cases (default 192). A failing case shrinks to a short list of steps, and the
 //! message shows every operation and answer on the way.
 
+pub(crate) mod both;
 mod damage;
 mod fleet;
-mod real;
+pub(crate) mod real;
 mod steps;
 
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate::core::fleet::shard::{Held, Key};
 use tidegate::keys::SHARD;
 
-use super::fleet::Parties;
+use super::both::Both;
 use super::real::kind_of;
 use super::steps::Damage;
 
@@ -14,60 +14,92 @@ const TEXTS: [&str; 10] = ["-5", "0", "7", "abc", "", "1.5", "x|y|z", "none|0|0"
 /// Scores that members are overwritten with, as distances from now.
 const SCORES: [i64; 6] = [-60_000, -1, 0, 1, 3_000, 90_000_000];
 
-impl Parties<'_> {
-    pub(super) fn damage(&mut self, damage: &Damage) -> Result<(), String> {
+impl Both<'_> {
+    /// Does harm; says what was done.
+    pub(crate) fn damage(&mut self, damage: &Damage, now_ms: u64) -> Option<String> {
         let dump = self.model.dump();
-        let names: Vec<String> = dump.keys().cloned().collect();
-        let pick = |k: u8| names.get(usize::from(k) % names.len().max(1)).cloned();
+        let names: Vec<&String> = dump.keys().collect();
+        let pick = |k: u8| names.get(usize::from(k) % names.len().max(1)).map(|name| (*name).clone());
         match *damage {
-            Damage::Del(k) => {
-                let Some(name) = pick(k) else { return Ok(()) };
-                self.say(format_args!("DEL {name}"));
-                self.real.command(&["DEL", &self.real.key(&name)]);
-                self.clear(&name);
-            }
+            Damage::Del(k) => Some(self.delete(&pick(k)?)),
             Damage::Spoil(k) => {
-                let all: Vec<String> = SHARD.iter().map(|s| (*s).to_owned()).chain(names).collect();
-                let Some(name) = all.get(usize::from(k) % all.len()) else { return Ok(()) };
-                self.say(format_args!("SET {name} spoilt"));
-                self.real.command(&["SET", &self.real.key(name), "spoilt"]);
-                self.spoil(name);
+                let all: Vec<&str> = SHARD.into_iter().chain(names.iter().map(|name| name.as_str())).collect();
+                let name = (*all.get(usize::from(k) % all.len())?).to_owned();
+                self.on_redis(&["SET"], &name, &["spoilt"]);
+                self.change(&name, |key| key.spoil());
+                Some(format!("SET {name} spoilt"))
             }
             Damage::Remove(k, i) => {
-                let Some(name) = pick(k) else { return Ok(()) };
-                let Some(which) = member(&dump[&name], i) else { return Ok(()) };
-                self.say(format_args!("remove {which} from {name}"));
-                let command = match kind_of(&name) {
-                    "hash" => "HDEL",
-                    "zset" => "ZREM",
-                    "set" => "SREM",
-                    _ => return Ok(()),
-                };
-                self.real.command(&[command, &self.real.key(&name), &which]);
+                let name = pick(k)?;
+                let which = member(&dump[&name], i)?;
                 self.remove(&name, &which);
+                Some(format!("remove {which} from {name}"))
             }
             Damage::Write(k, i, v) => {
-                let Some(name) = pick(k) else { return Ok(()) };
-                let Some(which) = member(&dump[&name], i) else { return Ok(()) };
-                let key = self.real.key(&name);
+                let name = pick(k)?;
+                let which = member(&dump[&name], i)?;
                 match kind_of(&name) {
                     "hash" => {
                         let text = TEXTS[usize::from(v) % TEXTS.len()];
-                        self.say(format_args!("HSET {name} {which} {text:?}"));
-                        self.real.command(&["HSET", &key, &which, text]);
+                        self.on_redis(&["HSET"], &name, &[&which, text]);
                         self.hash(&name, |hash| drop(hash.insert(which.clone(), text.to_owned())));
+                        Some(format!("HSET {name} {which} {text:?}"))
                     }
                     "zset" => {
-                        let at = self.now.saturating_add_signed(SCORES[usize::from(v) % SCORES.len()]);
-                        self.say(format_args!("ZADD {name} {at} {which}"));
-                        self.real.command(&["ZADD", &key, &at.to_string(), &which]);
+                        let at = now_ms.saturating_add_signed(SCORES[usize::from(v) % SCORES.len()]);
+                        self.on_redis(&["ZADD"], &name, &[&at.to_string(), &which]);
                         self.zset(&name, |zset| zset.insert(&which, at as f64));
+                        Some(format!("ZADD {name} {at} {which}"))
                     }
-                    _ => {}
+                    _ => None,
                 }
             }
         }
-        self.same_state()
+    }
+
+    /// `DEL` of a key by its name behind `P:`.
+    pub(crate) fn delete(&mut self, name: &str) -> String {
+        self.on_redis(&["DEL"], name, &[]);
+        self.change(name, |key| key.clear());
+        format!("DEL {name}")
+    }
+
+    /// A field or member goes.
+    pub(crate) fn remove(&mut self, name: &str, which: &str) {
+        let command = match kind_of(name) {
+            "hash" => "HDEL",
+            "zset" => "ZREM",
+            _ => "SREM",
+        };
+        self.on_redis(&[command], name, &[which]);
+        match kind_of(name) {
+            "hash" => self.hash(name, |hash| drop(hash.remove(which))),
+            "zset" => self.zset(name, |zset| zset.remove(which)),
+            _ => drop(self.model.shard.busy.write().expect("a set").remove(which)),
+        }
+    }
+
+    /// `HSET` or `HDEL` of a field of `P:config`, if that is a hash.
+    pub(crate) fn configure_by_hand(&mut self, field: &str, value: Option<&str>) {
+        let Ok(config) = self.model.shard.config.write() else { return };
+        match value {
+            Some(value) => {
+                config.insert(field.to_owned(), value.to_owned());
+                self.on_redis(&["HSET"], "config", &[field, value]);
+            }
+            None => {
+                config.remove(field);
+                self.on_redis(&["HDEL"], "config", &[field]);
+            }
+        }
+    }
+
+    fn on_redis(&self, command: &[&str], name: &str, rest: &[&str]) {
+        if let Some(real) = &self.real {
+            let key = real.key(name);
+            let words: Vec<&str> = command.iter().copied().chain([key.as_str()]).chain(rest.iter().copied()).collect();
+            real.command(&words);
+        }
     }
 
     fn hash(&mut self, name: &str, change: impl FnOnce(&mut tidegate::core::fleet::shard::Hash)) {
@@ -105,22 +137,6 @@ impl Parties<'_> {
             _ => panic!("no sorted set {name}"),
         };
         change(key.write().expect("a sorted set"));
-    }
-
-    fn remove(&mut self, name: &str, which: &str) {
-        match kind_of(name) {
-            "hash" => self.hash(name, |hash| drop(hash.remove(which))),
-            "zset" => self.zset(name, |zset| zset.remove(which)),
-            _ => drop(self.model.shard.busy.write().expect("a set").remove(which)),
-        }
-    }
-
-    fn clear(&mut self, name: &str) {
-        self.change(name, |key| key.clear());
-    }
-
-    fn spoil(&mut self, name: &str) {
-        self.change(name, |key| key.spoil());
     }
 
     fn change(&mut self, name: &str, change: impl FnOnce(&mut dyn AnyKey)) {

@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Write as _};
 
-use tidegate::core::fleet::Fleet;
+use tidegate::core::fleet::Limits;
 use tidegate::core::id::{FrontendId, Incarnation, LeaseId, WorkerId};
 use tidegate::core::op::{
     Admission, Caller, Configure, Decide, Decided, Drain, Fenced, Figure, FigureKind, Heartbeat, Held, Hello, Leave,
@@ -12,15 +12,36 @@ use tidegate::core::op::{
 use tidegate::core::thresholds::Field;
 use tidegate::scripts::Operation;
 
-use super::real::{Keys, Real};
+use super::both::Both;
+use super::real::Real;
 use super::steps::{self, Slip, Step};
 
 /// Workers' names: bars, spaces, other alphabets, something that looks like a pattern.
 pub(crate) const WORKERS: [&str; 5] = ["w1", "w|2", "wörker 3", "%w[4]", "ghost"];
 /// Values for the configuration, good and bad.
 const VALUES: [&str; 22] = [
-    "0.5", "0", "1", "0.85", "7", "3", "100", "1000", "true", "false", "round-robin", "random", "power-of-two",
-    "least-loaded", "kv", "direct", "-1", "nan", "1e309", "", " 1", "9007199254740992",
+    "0.5",
+    "0",
+    "1",
+    "0.85",
+    "7",
+    "3",
+    "100",
+    "1000",
+    "true",
+    "false",
+    "round-robin",
+    "random",
+    "power-of-two",
+    "least-loaded",
+    "kv",
+    "direct",
+    "-1",
+    "nan",
+    "1e309",
+    "",
+    " 1",
+    "9007199254740992",
 ];
 
 /// A frontend as a caller.
@@ -53,8 +74,7 @@ struct Process {
 
 /// Both parties.
 pub(crate) struct Parties<'a> {
-    pub(crate) model: Fleet,
-    pub(crate) real: Keys<'a>,
+    both: Both<'a>,
     pub(crate) now: u64,
     frontends: Vec<Frontend>,
     processes: Vec<Process>,
@@ -67,15 +87,8 @@ type Taken = Result<(), String>;
 
 impl<'a> Parties<'a> {
     pub(crate) fn new(real: &'a Real) -> Self {
-        let frontend = |slot| Frontend {
-            slot,
-            generation: 0,
-            epoch: String::new(),
-            seq: 0,
-            acked: 0,
-            seen: 0,
-            held: Vec::new(),
-        };
+        let frontend =
+            |slot| Frontend { slot, generation: 0, epoch: String::new(), seq: 0, acked: 0, seen: 0, held: Vec::new() };
         // The last one is a rival of the first.
         let process = |(i, w): (usize, usize)| Process {
             worker: worker(w),
@@ -85,8 +98,7 @@ impl<'a> Parties<'a> {
             lives: 0,
         };
         Self {
-            model: Fleet::default(),
-            real: real.model(),
+            both: Both::new(Some(real.model()), Limits::default()),
             now: 1_700_000_000_000,
             frontends: (0..3).map(frontend).collect(),
             processes: [0, 1, 2, 3, 0].into_iter().enumerate().map(process).collect(),
@@ -121,30 +133,10 @@ impl<'a> Parties<'a> {
         O::Reply: Debug + PartialEq,
     {
         self.say(format_args!("{op:?}"));
-        let of_model = normal(op.apply(&mut self.model, self.now));
-        self.say(format_args!("   -> {of_model:?}"));
-        let of_redis = self.real.call(op, self.now).map(&normal);
-        if of_redis.as_ref() != Ok(&of_model) {
-            return Err(format!("answers differ\n  model: {of_model:?}\n  redis: {of_redis:?}"));
-        }
-        self.same_state()?;
-        Ok(of_model)
-    }
-
-    pub(crate) fn same_state(&self) -> Taken {
-        let (model, redis) = (self.model.dump(), self.real.dump());
-        if model == redis {
-            return Ok(());
-        }
-        let mut out = String::from("states differ");
-        let names: std::collections::BTreeSet<_> = model.keys().chain(redis.keys()).collect();
-        for name in names {
-            let (a, b) = (model.get(name), redis.get(name));
-            if a != b {
-                let _ = write!(out, "\n  {name}\n    model: {a:?}\n    redis: {b:?}");
-            }
-        }
-        Err(out)
+        let reply = self.both.call(op, self.now, normal)?;
+        self.say(format_args!("   -> {reply:?}"));
+        self.both.same_state()?;
+        Ok(reply)
     }
 
     fn nonce(&mut self) -> String {
@@ -283,7 +275,12 @@ impl<'a> Parties<'a> {
                     page
                 })?;
             }
-            Step::Damage(damage) => self.damage(damage)?,
+            Step::Damage(damage) => {
+                if let Some(done) = self.both.damage(damage, self.now) {
+                    self.say(done);
+                }
+                self.both.same_state()?;
+            }
         }
         Ok(())
     }
@@ -416,19 +413,8 @@ impl<'a> Parties<'a> {
 
     fn hset(&mut self, field: &str, value: Option<&str>) -> Taken {
         self.say(format_args!("HSET config {field} {value:?}"));
-        let key = self.real.key("config");
-        let Ok(config) = self.model.shard.config.write() else { return Ok(()) };
-        match value {
-            Some(value) => {
-                config.insert(field.to_owned(), value.to_owned());
-                self.real.command(&["HSET", &key, field, value]);
-            }
-            None => {
-                config.remove(field);
-                self.real.command(&["HDEL", &key, field]);
-            }
-        }
-        self.same_state()
+        self.both.configure_by_hand(field, value);
+        self.both.same_state()
     }
 }
 

@@ -131,13 +131,36 @@ impl Keys<'_> {
     }
 }
 
-impl Drop for Keys<'_> {
-    fn drop(&mut self) {
+impl Keys<'_> {
+    fn all(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.keys.shard().to_vec();
         keys.extend(self.further.borrow().values().cloned());
-        keys.push(self.clock());
+        keys
+    }
+
+    /// Deletes all keys.
+    pub(crate) fn flush(&self) {
         let mut command = redis::cmd("DEL");
-        let _: Result<Value, _> = command.arg(keys).query(&mut *self.real.connection.borrow_mut());
+        let _: Result<Value, _> = command.arg(self.all()).query(&mut *self.real.connection.borrow_mut());
+    }
+
+    /// Another model with the same state.
+    pub(crate) fn copy(&self) -> Self {
+        let other = self.real.model();
+        let names = self.further.borrow().clone();
+        let mut pipe = redis::pipe();
+        for name in SHARD.into_iter().chain(names.keys().map(String::as_str)) {
+            pipe.cmd("COPY").arg(self.key(name)).arg(other.key(name)).ignore();
+        }
+        pipe.query::<()>(&mut *self.real.connection.borrow_mut()).expect("a copy");
+        other
+    }
+}
+
+impl Drop for Keys<'_> {
+    fn drop(&mut self) {
+        self.flush();
+        self.command(&["DEL", &self.clock()]);
     }
 }
 

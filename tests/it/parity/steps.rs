@@ -20,7 +20,16 @@ pub(crate) enum Step {
     /// Whatever a call may name.
     Sweep { workers: Vec<u8>, frontends: Vec<u8> },
     /// A process registers; `anew`: with a new nonce.
-    Register { p: u8, anew: bool, keep: bool, known: bool, yields: bool, number: u8, shape: Shape, figures: Vec<Figure> },
+    Register {
+        p: u8,
+        anew: bool,
+        keep: bool,
+        known: bool,
+        yields: bool,
+        number: u8,
+        shape: Shape,
+        figures: Vec<Figure>,
+    },
     /// A process reports; `back`: an older number.
     Report { p: u8, back: bool, room: bool, shape: Shape, figures: Vec<Figure> },
     /// Draining on or off.
@@ -163,7 +172,8 @@ fn damage() -> impl Strategy<Value = Damage> {
 fn step(harm: bool) -> impl Strategy<Value = Step> {
     let f = || 0_u8..3;
     let p = || 0_u8..5;
-    let register = (p(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<u8>(), shape(), vec(figure(), 0..4));
+    let register =
+        (p(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<u8>(), shape(), vec(figure(), 0..4));
     let rarely = || prop_oneof![9 => Just(false), 1 => Just(true)];
     prop_oneof![
         8 => wait().prop_map(Step::Wait),
