@@ -42,7 +42,12 @@ fn run(first_seed: u32, cases: u32, seconds: u64, real: Option<&Real>) -> u32 {
         let config = Config { cases: chunk, max_shrink_iters: 2_000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let outcome = runner.run(&case::strategy(), |case: Case| {
-            World::new(&case, real, false).play().map_err(|violation| {
+            let mut world = World::new(&case, real, false);
+            let outcome = world.play();
+            if std::env::var_os("TIDEGATE_PROTOCOL_SHOW").is_some() {
+                println!("{}", world.summary());
+            }
+            outcome.map_err(|violation| {
                 let mut again = World::new(&case, real, true);
                 let _ = again.play();
                 TestCaseError::fail(format!("{violation}\n--- how it came about\n{}", again.trace()))

@@ -40,6 +40,22 @@ pub(super) fn sorted_page(mut page: Page) -> Page {
 }
 
 impl World<'_> {
+    /// What a case amounted to.
+    pub(crate) fn summary(&self) -> String {
+        let sum = |of: fn(&super::frontend::Frontend) -> u64| self.frontends.iter().map(of).sum::<u64>();
+        format!(
+            "{} faults, {} losses, {} epochs, {} servers, {} admitted, {} refused, {} calls, {} s",
+            self.case.faults.len(),
+            self.losses,
+            self.epochs,
+            self.servers.len(),
+            sum(|f| f.admitted),
+            sum(|f| f.refused),
+            self.sent.len(),
+            self.now / 1_000,
+        )
+    }
+
     fn stat(&self, server: usize, name: &str) -> Option<String> {
         self.servers[server].state.model.shard.stats.read().ok()?.get(name).cloned()
     }
