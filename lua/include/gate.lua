@@ -17,7 +17,8 @@ function M.gate(w)
     if v then
       local inc, cap, closed, url = string.match(v, '^(%d+%-%w+)|(%d*)|(b?d?e?s?x?)|(.*)$')
       if not inc then M.broken('gate of ' .. w) end
-      g = { inc = inc, cap = tonumber(cap), closed = closed, url = url }
+      g = { inc = inc, cap = M.whole(cap), closed = closed, url = url }
+      if cap ~= '' and not g.cap then M.broken('gate of ' .. w) end
     end
     M.parsed[w] = g
   end
@@ -31,8 +32,8 @@ end
 
 --- Admitted requests of a worker that has a gate.
 function M.count(w)
-  local n = M.num(M.get(M.INFLIGHT, w))
-  if not n or n < 0 then M.broken('count of ' .. w) end
+  local n = M.whole(M.get(M.INFLIGHT, w))
+  if not n then M.broken('count of ' .. w) end
   return n
 end
 
@@ -85,6 +86,8 @@ function M.new_gate(w, inc, cap, url)
   M.save_gate(w)
   M.set(M.INFLIGHT, w, '0')
   M.set(M.RESERVED, w, '0')
+  S.revision = S.revision + 1
+  M.fleet_changed()
 end
 
 --- Takes a worker out of every index. Its own hash stays until its TTL: it remembers the incarnation.

@@ -22,7 +22,7 @@ function M.step(w, tokens, by)
   S.inflight_total = S.inflight_total + by
   if n < 0 or S.inflight_total < 0 then M.broken('count of ' .. w .. ' below zero') end
   M.set(M.INFLIGHT, w, M.int(n))
-  local reserved = (M.num(M.get(M.RESERVED, w)) or 0) + by * M.blocks(tokens)
+  local reserved = (M.whole(M.get(M.RESERVED, w)) or 0) + by * M.blocks(tokens)
   M.set(M.RESERVED, w, M.int(n == 0 and 0 or math.max(0, reserved)))
   S.revision = S.revision + 1
   M.touched[w] = true
@@ -94,7 +94,7 @@ end
 function M.released(k)
   if k == 0 then return end
   M.more_stats()
-  redis.call('HINCRBY', K.stats, 'released', k)
+  M.bump(K.stats, 'released', k)
   local dt = math.max(0, now - (S.drain_ms or now))
   S.drain_rate = S.drain_rate * math.exp(-dt / 5000) + k / 5
   S.drain_ms = now

@@ -14,7 +14,8 @@ function M.route(w)
 end
 
 function M.save_route(w, chosen, used, prefill)
-  M.set(M.ROUTE, w, string.format('%.0f|%.0f|%.0f', chosen, used, prefill))
+  local most = 9007199254740991
+  M.set(M.ROUTE, w, string.format('%.0f|%.0f|%.0f', chosen, math.min(used, most), math.min(prefill, most)))
 end
 
 function M.score(w, g)
@@ -24,7 +25,7 @@ function M.score(w, g)
   if mode == 'round-robin' then return chosen end
   local load
   if mode == 'kv' then
-    local reserved = M.applied().track_active_blocks ~= 'false' and M.num(M.get(M.RESERVED, w)) or 0
+    local reserved = M.applied().track_active_blocks ~= 'false' and M.whole(M.get(M.RESERVED, w)) or 0
     load = math.max(used, reserved) + prefill
   elseif g.cap then
     load = math.floor(M.count(w) * 1048576 / g.cap)

@@ -90,10 +90,13 @@ function M.apply(w, key, h, r, number)
   for _, f in ipairs(r.figures) do
     field(f[1], f[2])
     if f[3] then field(f[1] .. '_ms', M.int(now)) end
-    said[#said + 1] = f[1]
-    said[#said + 1] = f[2]
+    if #said < 400 then
+      said[#said + 1] = f[1]
+      said[#said + 1] = f[2]
+    end
   end
-  redis.call('HSET', key, unpack(put))
+  -- In pieces: a call takes no more than some thousand values.
+  for i = 1, #put, 2000 do redis.call('HSET', key, unpack(put, i, math.min(i + 1999, #put))) end
   redis.call('PEXPIRE', key, M.WORKER_MEMORY_MS)
 
   local g = M.gate(w)

@@ -32,7 +32,10 @@ function M.run(main, mem, seen, rnd)
     return r
   end)
   if ok then return reply end
-  if reply == M.BROKEN then return M.new_epoch(M.BROKEN.why, mem, seen, rnd) end
+  if reply == M.BROKEN then
+    M.drop_wrong_types()
+    return M.new_epoch(M.BROKEN.why, mem, seen, rnd)
+  end
   -- An error of a command is a string on some versions of Redis, a table on others.
   local text = type(reply) == 'table' and reply.err or tostring(reply)
   if string.find(text, 'WRONGTYPE', 1, true) then

@@ -17,5 +17,7 @@ mod sentinel;
 mod store;
 mod parity;
 mod protocol;
+mod scripts;
+mod sentinel;
 mod tidy;
 mod worker;

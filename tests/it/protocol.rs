@@ -11,6 +11,7 @@ mod case;
 mod faults;
 mod frontend;
 mod sidecar;
+mod trace;
 mod verdict;
 mod wire;
 mod world;

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::fence::{Fence, Kind};
-use super::gate::{Cached, Gate, Letter};
+use super::gate::{Gate, Late, Letter};
 use super::lease::Leases;
 use super::script::{Script, Step};
-use super::shard::whole;
+use super::shard::bump;
 use super::stats::unsigned;
 use super::zset::double;
 use crate::core::id::{Incarnation, WorkerId};
 use crate::core::op::{Admission, Cause, Decide, Decided, Fenced, Verdict};
 use crate::core::route::{Dice, Remembered, first_from};
-use crate::core::thresholds::RouterMode;
+use crate::core::thresholds::{MAX_INTEGER, RouterMode};
 
 /// What the judging of a group carries along.
 struct Group {
@@ -23,6 +23,7 @@ struct Group {
     shut: Option<Cause>,
     /// The silent have been looked for.
     expired: bool,
+    admitted: i64,
     refused: BTreeMap<&'static str, u32>,
 }
 
@@ -43,10 +44,8 @@ impl Script<'_> {
         for id in &op.releases {
             ended += u32::from(self.del(&mut held, id.as_str())?);
         }
+        self.released(ended)?;
         self.settle()?;
-        if ended > 0 {
-            self.drained(ended);
-        }
         for (w, incarnation) in &op.skips {
             self.skip(w.as_str(), incarnation)?;
         }
@@ -54,17 +53,21 @@ impl Script<'_> {
         let most = config.max_inflight;
         let dice = Dice::new(op.seed);
         let refused = BTreeMap::new();
-        let mut group = Group { held, dice, mode: config.router_mode, shut: None, expired: false, refused };
+        let mut group =
+            Group { held, dice, mode: config.router_mode, shut: None, expired: false, admitted: 0, refused };
         let mut verdicts = Vec::with_capacity(op.admissions.len());
         for ask in &op.admissions {
             verdicts.push(self.judge_one(&mut group, ask, most)?);
+        }
+        if group.admitted > 0 {
+            bump(self.d.stats.write()?, "admitted", group.admitted);
         }
         self.count_refusals(&group.refused)?;
         self.flush_leases(&mut group.held)?;
         self.acknowledge(&op.caller, group.held.n)?;
         Ok(Fenced::Done(Decided {
             revision: self.revision(),
-            drain_per_ks: thousandths(self.s.drain_rate.unwrap_or(0.0)),
+            drain_per_ks: thousandths(self.s.drain_rate),
             shed: self.shed_lately(),
             verdicts,
         }))
@@ -83,11 +86,11 @@ impl Script<'_> {
         if let Some((w, gate)) = chosen {
             self.add(&mut group.held, ask.id.as_str(), &w, &gate.incarnation, ask.tokens)?;
             self.touched.remove(&w);
-            let number = self.s.admitted.unwrap_or(0) + 1;
-            self.s.admitted = Some(number);
+            group.admitted += 1;
             let was = self.remembered(&w)?;
-            let prefill = was.prefill + self.blocks(ask.tokens)?;
-            self.set(Cached::Route, &w, Remembered { chosen: number, prefill, ..was }.to_string());
+            let prefill = MAX_INTEGER.cast_signed().min(was.prefill + self.blocks(ask.tokens)?);
+            let chosen = self.s.revision.unwrap_or(0);
+            self.set(Late::Route, &w, Remembered { chosen, prefill, ..was }.to_string());
             self.place(&w)?;
             return self.admitted(&w, gate.incarnation.as_str(), gate.url);
         }
@@ -216,10 +219,7 @@ impl Script<'_> {
             return Ok(());
         }
         for (cause, k) in refused {
-            let field = format!("refused:{cause}");
-            let stats = self.d.stats.write()?;
-            let n = whole(stats.get(&field)).unwrap_or(0) + i64::from(*k);
-            stats.insert(field, n.to_string());
+            bump(self.d.stats.write()?, &format!("refused:{cause}"), i64::from(*k));
         }
         let now = self.now;
         match self.s.shed_ms.map(|began| (began, now - began)) {

@@ -232,6 +232,7 @@ impl World<'_> {
         server.tampered = Some(epoch.unwrap_or_default());
         server.revision = 0;
         self.losses += 1;
+        self.excused = self.now + super::verdict::EXCUSED_MS;
         self.say(format_args!("   {what}"));
     }
 }

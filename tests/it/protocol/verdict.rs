@@ -11,7 +11,7 @@ use super::wire::{Answer, Command};
 use super::world::{Owner, World};
 
 /// How long nothing that happens to a process is held against its reaper, after what befell it.
-const EXCUSED_MS: u64 = 16_000;
+pub(super) const EXCUSED_MS: u64 = 16_000;
 
 /// A state before a call, as far as it is compared.
 pub(super) struct Before {
@@ -56,7 +56,7 @@ impl World<'_> {
         )
     }
 
-    fn stat(&self, server: usize, name: &str) -> Option<String> {
+    pub(super) fn stat(&self, server: usize, name: &str) -> Option<String> {
         self.servers[server].state.model.shard.stats.read().ok()?.get(name).cloned()
     }
 
@@ -157,7 +157,7 @@ impl World<'_> {
                     self.say(format_args!("** {kind} {who}"));
                     if let Some(owner) = self.live(&who, server) {
                         let touched = self.trouble.get(&owner).map_or(0, |t| t.touched.max(t.frozen));
-                        if self.now > touched + EXCUSED_MS || touched == 0 {
+                        if self.now >= self.excused && (self.now > touched + EXCUSED_MS || touched == 0) {
                             self.violation = Some(format!("{who} is alive, nothing befell it, and it was {kind}"));
                         }
                     }

@@ -3,6 +3,7 @@
 use tidegate::core::op::{Leave, Snapshot, Sweep};
 use tidegate::core::{op, registrar, session};
 
+use super::trace;
 use super::world::{Event, Owner, World};
 
 /// A call gives up after so long.
@@ -189,11 +190,11 @@ impl World<'_> {
     }
 
     fn trace_call(&mut self, server: usize, command: &Command, answer: &Answer) {
-        let who = match command {
-            Command::Snapshot => return,
-            Command::Registrar(_) => "",
-            _ => "  ",
-        };
-        self.say(format_args!("{who}[{server}] {command:?}\n          -> {answer:?}"));
+        if !self.tracing || matches!(command, Command::Snapshot) {
+            return;
+        }
+        let total = self.stat(server, "inflight_total").unwrap_or_default();
+        let told = format!("[{server}] {} -> {} | {total}", trace::command(command), trace::answer(answer));
+        self.say(told);
     }
 }

@@ -84,7 +84,6 @@ pub(super) struct Server<'a> {
     pub(super) tampered: Option<String>,
     pub(super) decided: HashMap<(String, u64), bool>,
     pub(super) revision: u64,
-    pub(super) epochs: u32,
 }
 
 impl<'a> Server<'a> {
@@ -99,7 +98,6 @@ impl<'a> Server<'a> {
             tampered: None,
             decided: HashMap::new(),
             revision: 0,
-            epochs: 0,
         }
     }
 }
@@ -137,13 +135,15 @@ pub(crate) struct World<'a> {
     pub(super) trouble: BTreeMap<Owner, Trouble>,
     pub(super) loading: bool,
     pub(super) losses: u32,
+    /// Until then nobody's reaping is held against anybody.
+    pub(super) excused: u64,
     pub(super) epochs: u32,
     pub(super) threshold: bool,
     pub(super) violation: Option<String>,
     pub(super) replicas: Vec<Both<'a>>,
     leases: u64,
     ids: u64,
-    tracing: bool,
+    pub(super) tracing: bool,
     trace: String,
 }
 
@@ -169,6 +169,7 @@ impl<'a> World<'a> {
             trouble: BTreeMap::new(),
             loading: true,
             losses: 0,
+            excused: 0,
             epochs: 0,
             threshold: case.threshold,
             violation: None,
