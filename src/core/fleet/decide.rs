@@ -40,10 +40,8 @@ impl Script<'_> {
         }
         let mut held = Self::leases(op.caller.frontend.as_str(), member.map_or(0, |m| m.leases));
         self.end_due_skips()?;
-        let mut ended = 0;
-        for id in &op.releases {
-            ended += u32::from(self.del(&mut held, id.as_str())?);
-        }
+        let ids: Vec<String> = op.releases.iter().map(ToString::to_string).collect();
+        let ended = self.del_all(&mut held, &ids)?;
         self.released(ended)?;
         self.settle()?;
         for (w, incarnation) in &op.skips {
@@ -144,6 +142,10 @@ impl Script<'_> {
         }
         let many = ask.exclude.len();
         if !matches!(group.mode, RouterMode::Random | RouterMode::PowerOfTwo) {
+            if !eligible.is_empty() {
+                self.warm()?;
+                self.d.workers.read()?;
+            }
             let near: Vec<&str> = eligible.iter().take(many + 1).map(|(w, _)| w).collect();
             return Ok(first_from(&near, 0, many, excluded).map(str::to_owned));
         }

@@ -132,9 +132,8 @@ impl Script<'_> {
             if self.stored_leases(f)? != held.n {
                 return broken(format!("leases of {f}"));
             }
-            for id in self.lease_ids(f, limits.leases)? {
-                self.del(&mut held, &id)?;
-            }
+            let ids = self.lease_ids(f, limits.leases)?;
+            self.del_all(&mut held, &ids)?;
             if held.n > 0 {
                 self.settle()?;
                 self.flush_leases(&mut held)?;
@@ -251,11 +250,9 @@ impl Script<'_> {
                 return broken(format!("leases of {f}"));
             }
             let mut held = Self::leases(f, member.leases);
-            let mut ended = 0;
-            for id in self.lease_ids(f, *budget)? {
-                ended += u32::from(self.del(&mut held, &id)?);
-                *budget -= 1;
-            }
+            let ids = self.lease_ids(f, *budget)?;
+            *budget -= ids.len();
+            let ended = self.del_all(&mut held, &ids)?;
             self.released(ended)?;
             self.settle()?;
             self.flush_leases(&mut held)?;

@@ -111,6 +111,30 @@ impl Script<'_> {
         Ok(true)
     }
 
+    /// Ends many. Returns how many were there.
+    pub(super) fn del_all(&mut self, held: &mut Leases, ids: &[String]) -> Step<u32> {
+        let mut known = false;
+        for id in ids {
+            known |= self.lease(held, id)?.is_some();
+        }
+        if known {
+            self.warm()?;
+        }
+        let mut ended = 0;
+        for id in ids {
+            ended += u32::from(self.del(held, id)?);
+        }
+        Ok(ended)
+    }
+
+    /// All that is kept by worker is read at once.
+    pub(super) fn warm(&self) -> Step<()> {
+        for key in [&self.d.gate, &self.d.inflight, &self.d.reserved, &self.d.route] {
+            key.read()?;
+        }
+        Ok(())
+    }
+
     /// One more or less on a worker whose gate is of that incarnation.
     fn step(&mut self, w: &str, tokens: i64, by: i64) -> Step<()> {
         let n = self.count(w)? + by;

@@ -6,8 +6,8 @@ use tidegate::core::fleet::Limits;
 use tidegate::core::id::{FrontendId, Incarnation, LeaseId, WorkerId};
 use tidegate::core::op::{
     Admission, Caller, Configure, Decide, Decided, Drain, Fenced, Figure, FigureKind, Heartbeat, Held, Hello, Leave,
-    Page, Pulse, Reconcile, Reconciled, Register, Registered, Registration, Report, Snapshot, Source, Sweep, Swept,
-    Verdict,
+    Page, Pulse, Reconcile, Reconciled, Register, Registered, Registration, Repair, Report, Snapshot, Source, Sweep,
+    Swept, Verdict,
 };
 use tidegate::core::thresholds::Field;
 use tidegate::scripts::Operation;
@@ -204,13 +204,13 @@ impl<'a> Parties<'a> {
             }
             Step::Sweep { workers, frontends } => {
                 let workers = workers.iter().map(|w| worker(usize::from(*w))).collect();
-                let frontends = frontends.iter().map(|f| {
-                    let mut frontend = self.frontends[usize::from(*f) % 3].clone();
-                    frontend.generation = frontend.generation.saturating_sub(u32::from(*f) / 3);
-                    frontend.id()
-                });
-                let frontends = frontends.collect();
+                let frontends = self.named(frontends);
                 self.sweep(workers, frontends)?;
+            }
+            Step::Repair { workers, frontends } => {
+                let workers = workers.iter().map(|w| worker(usize::from(*w))).collect();
+                let (frontends, nonce) = (self.named(frontends), self.nonce());
+                self.both(&Repair { workers, frontends, nonce })?;
             }
             Step::Register { p, anew, keep, known, yields, number, shape, figures } => {
                 let p = usize::from(*p);
@@ -288,6 +288,16 @@ impl<'a> Parties<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Frontends by their present ids, or by those they had before.
+    fn named(&self, frontends: &[u8]) -> Vec<FrontendId> {
+        let id = |f: &u8| {
+            let mut frontend = self.frontends[usize::from(*f) % 3].clone();
+            frontend.generation = frontend.generation.saturating_sub(u32::from(*f) / 3);
+            frontend.id()
+        };
+        frontends.iter().map(id).collect()
     }
 
     fn hello(&mut self, f: usize, renew: bool) -> Taken {

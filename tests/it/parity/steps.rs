@@ -40,6 +40,8 @@ pub(crate) enum Step {
     Configure { source: u8, changes: Vec<(u8, u8)> },
     /// Fields of the configuration by hand: which, and which value; none deletes.
     Hset { field: u8, value: Option<u8> },
+    /// An operator starts a new epoch.
+    Repair { workers: Vec<u8>, frontends: Vec<u8> },
     /// A page of the state.
     Snapshot,
     /// Harm.
@@ -195,6 +197,7 @@ fn step(harm: bool) -> impl Strategy<Value = Step> {
         2 => (any::<u8>(), prop_oneof![1 => Just(None), 4 => any::<u8>().prop_map(Some)])
             .prop_map(|(field, value)| Step::Hset { field, value }),
         1 => Just(Step::Snapshot),
+        1 => (vec(0_u8..5, 0..3), vec(0_u8..6, 0..3)).prop_map(|(workers, frontends)| Step::Repair { workers, frontends }),
         3 => if harm { damage().prop_map(Step::Damage).boxed() } else { wait().prop_map(Step::Wait).boxed() },
     ]
 }
