@@ -33,7 +33,7 @@ local function main()
     end
   end
   if changed then M.all_due() end
-  local reply = { 'ok', M.num(redis.call('HGET', K.applied, 'config_version')) or 0 }
+  local reply = { 'ok', M.whole(redis.call('HGET', K.applied, 'config_version')) or 0 }
   for _, field in ipairs(M.FIELDS) do
     local value = M.applied()[field]
     if value then

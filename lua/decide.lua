@@ -126,11 +126,12 @@ local function main()
     end
   end
 
-  if admitted > 0 then redis.call('HINCRBY', K.stats, 'admitted', admitted) end
+  if admitted > 0 then M.bump(K.stats, 'admitted', admitted) end
   M.refused(causes)
   M.flush(held)
   M.write_seq(caller.frontend, S.epoch, caller.seq, held.n)
-  reply[2], reply[3], reply[4] = S.revision, math.floor((S.drain_rate or 0) * 1000), M.refused_lately()
+  M.more_stats()
+  reply[2], reply[3], reply[4] = S.revision, math.floor(S.drain_rate * 1000), M.refused_lately()
   return reply
 end
 

@@ -23,7 +23,8 @@ local function ensure_gate(w, inc, url, key)
   local remembered = redis.call('HGET', key, 'incarnation')
   if remembered and M.older(inc, remembered) then return end
   M.new_gate(w, inc, nil, url)
-  redis.call('ZREM', K.workers, w)
+  for _, key in ipairs({ K.workers, K.skips, K.due }) do redis.call('ZREM', key, w) end
+  redis.call('SREM', K.busy, w)
   M.touched[w] = true
 end
 

@@ -39,13 +39,14 @@ local function main()
 
   local h = M.read_worker(KEYS[18])
   if not g or g.inc ~= inc then
+    M.new_gate(w, inc, r.cap, r.url)
     if remembered ~= inc then
       redis.call('DEL', KEYS[18])
       h = {}
     end
-    M.new_gate(w, inc, r.cap, r.url)
-    S.revision = S.revision + 1
-    M.fleet_changed()
+  elseif number <= (M.whole(h.number) or 0) then
+    -- A copy that comes late: it carries what is no longer so.
+    return { 'ok', inc }
   end
   redis.call('ZREM', K.skips, w)
   M.mark(w, 's', false)

@@ -20,14 +20,14 @@ local function main()
   local h = M.read_worker(KEYS[18])
   if not g or not h.incarnation or M.older(g.inc, inc) then return { 'register' } end
   if g.inc ~= inc then return { M.alive(w) and 'superseded' or 'vacant' } end
-  if number <= (M.num(h.number) or 0) then return { 'ignored' } end
+  if number <= (M.whole(h.number) or 0) then return { 'ignored' } end
   M.notice()
   if room then
     redis.call('ZREM', K.skips, w)
     M.mark(w, 's', false)
   end
   local busy = M.apply(w, KEYS[18], h, r, number)
-  local version = M.num(redis.call('HGET', K.applied, 'config_version')) or 0
+  local version = M.whole(redis.call('HGET', K.applied, 'config_version')) or 0
   return { 'ok', busy and 1 or 0, version, M.applied().track_output_blocks == 'true' and 1 or 0 }
 end
 

@@ -6,6 +6,7 @@ ARGV[1]      random word     ARGV[2]  how many frontends     ARGV[3..]  frontend
 returns      {'ok', frontends whose leases were too many: repeat at once...} or {'epoch', healing ms}
 cost         O(500 + 256 ranks) ]]
 --- @include "run"
+--- @include "alive"
 --- @include "seq"
 --- @include "lease"
 --- @include "skip"
@@ -51,8 +52,7 @@ local function reap(f, key)
 end
 
 local function check(w, key)
-  local t = M.num(redis.call('ZSCORE', K.workers, w))
-  if t and t < now and not M.grace() then M.expire(w) end
+  if not M.alive(w) and not M.grace() then M.expire(w) end
   if not M.gate(w) then
     redis.call('ZREM', K.due, w)
     redis.call('ZREM', K.skips, w)

@@ -9,14 +9,14 @@ function M.read_worker(key)
   return h
 end
 
---- A signal that still counts, and when it ends. Time in which Redis was away does not age it.
+--- A signal that still counts, and when it ends. While an absence of Redis is made up for, that time does not age it.
 function M.fresh(h, field)
-  local value, ms = M.num(h[field]), M.num(h[field .. '_ms'])
+  local value, ms = M.whole(h[field]), M.whole(h[field .. '_ms'])
   if not value or not ms then return nil end
   local ends = math.min(ms, now) + M.setting('load_ttl_ms', 5000)
   if M.grace() then
     M.more_stats()
-    ends = ends + S.away_ms
+    ends = math.max(ends, math.min(ends + S.away_ms, S.grace_until))
   end
   if now < ends then return value, ends end
 end
@@ -35,20 +35,23 @@ function M.judge(h)
   local v = M.applied()
   local share, most, fraction =
     v.active_decode_blocks_threshold, v.active_prefill_tokens_threshold, v.active_prefill_tokens_threshold_frac
-  local first, size = M.num(h.data_parallel_start_rank) or 0, M.num(h.data_parallel_size) or 1
+  local share_n, most_n, fraction_n = tonumber(share), tonumber(most), tonumber(fraction)
+  local first, size = M.whole(h.data_parallel_start_rank), M.whole(h.data_parallel_size)
+  if not first or first > 65535 then first = 0 end
+  if not size or size < 1 or size > 1024 then size = 1 end
   local reasons, due, used, tokens = {}, math.huge, 0, 0
   for rank = first, first + size - 1 do
     local r = M.int(rank)
     local decode, decode_source, decode_ends = M.larger(h, r, 'decode_blocks')
     local prefill, prefill_source, prefill_ends = M.larger(h, r, 'prefill_tokens')
-    local total, batch = M.num(h[r .. '.kv_total_blocks']), M.num(h[r .. '.max_num_batched_tokens'])
+    local total, batch = M.whole(h[r .. '.kv_total_blocks']), M.whole(h[r .. '.max_num_batched_tokens'])
     local why
     -- Divided, not multiplied: 57 of 100 is not above 0.57.
-    if share and decode and total and total > 0 and decode / total > tonumber(share) then
+    if share_n and decode and total and total > 0 and decode / total > share_n then
       why = 'decode ' .. M.int(decode) .. '/' .. M.int(total) .. '>' .. share .. ' ' .. decode_source
-    elseif most and prefill and prefill > tonumber(most) then
+    elseif most_n and prefill and prefill > most_n then
       why = 'prefill ' .. M.int(prefill) .. '>' .. most .. ' ' .. prefill_source
-    elseif fraction and prefill and batch and batch > 0 and prefill > tonumber(fraction) * batch then
+    elseif fraction_n and prefill and batch and batch > 0 and prefill > fraction_n * batch then
       why = 'prefill ' .. M.int(prefill) .. '>' .. fraction .. '*' .. M.int(batch) .. ' ' .. prefill_source
     end
     if why then reasons[#reasons + 1] = r .. ':' .. why end
@@ -56,5 +59,5 @@ function M.judge(h)
     due = math.min(due, decode_ends, prefill_ends)
   end
   if #reasons == 0 or due == math.huge then due = nil end
-  return #reasons == size, table.concat(reasons, '; '), due, used, tokens
+  return #reasons == size, table.concat(reasons, '; '), due, used, math.min(tokens, 9007199254740991)
 end

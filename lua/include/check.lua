@@ -20,6 +20,7 @@ function M.legal(field, text)
   local kind = M.KINDS[field]
   if not kind then return false end
   if kind[1] == 'word' then return kind[text] == true end
+  if #text > 64 then return false end
   local digits = text
   if kind[1] == 'fraction' then digits = string.match(text, '^([%d%.]+)[eE][+-]?%d+$') or text end
   if kind[1] == 'whole' and not string.find(text, '^%d+$') then return false end

@@ -9,6 +9,5 @@ function M.clamp()
       redis.call('ZADD', limit[1], latest, member)
     end
   end
-  S.healing_until = math.min(S.healing_until or 0, now + M.HEAL_MS)
-  S.born = math.min(S.born, now)
+  S.born = math.min(S.born or now, now)
 end

@@ -1,6 +1,7 @@
 --- @include "applied"
 --- @include "check"
 --- @include "journal"
+--- @include "stats"
 --- Puts one value into force (false: unset), with a new config_version and a line of history.
 --- What the change means for each worker is recomputed by that worker's next report, or by the sweep.
 function M.put_in_force(field, value, source)
@@ -8,16 +9,16 @@ function M.put_in_force(field, value, source)
   if old == value then return false end
   if value then redis.call('HSET', K.applied, field, value) else redis.call('HDEL', K.applied, field) end
   M.in_force[field] = value
-  local version = redis.call('HINCRBY', K.applied, 'config_version', 1)
+  local version = M.bump(K.applied, 'config_version', 1)
   S.revision = S.revision + 1
-  M.journal(K.history, 1000, 'version', version, 'field', field, 'old', old or '', 'new', value or '', 'source', source)
+  M.journal(K.history, 1000, 'version', M.int(version), 'field', field, 'old', old or '', 'new', value or '', 'source', source)
   M.transition('config', field, (old or '') .. ' -> ' .. (value or ''))
   return true
 end
 
 --- Every worker is to be recomputed: up to 256 by the next sweep, the rest by their own reports.
 function M.all_due()
-  for _, w in ipairs(redis.call('ZRANGE', K.workers, 0, 255)) do redis.call('ZADD', K.due, now, w) end
+  for _, w in ipairs(redis.call('ZRANGE', K.workers, 0, 255)) do redis.call('ZADD', K.due, M.int(now), w) end
 end
 
 --- Notices what was written to P:config by hand. A refused value leaves the one in force, and is shown as

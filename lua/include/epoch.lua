@@ -20,13 +20,14 @@ function M.new_epoch(why, mem, seen, rnd)
   M.stored = {}
   M.save_stats()
   -- Exactly the members of both registries, so that a lost half cannot fire again.
-  local latest = M.int(now + M.FRONTEND_TTL_MS)
+  local latest = now + M.FRONTEND_TTL_MS
+  for _, f in ipairs(redis.call('HKEYS', K.seq)) do redis.call('ZADD', K.frontends, 'NX', M.int(latest), f) end
   local scores = redis.call('ZRANGE', K.frontends, 0, -1, 'WITHSCORES')
   for i = 1, #scores, 2 do
     if not M.read_seq(scores[i]) then redis.call('HSET', K.seq, scores[i], 'none|0|0') end
-    if M.num(scores[i + 1]) > tonumber(latest) then redis.call('ZADD', K.frontends, latest, scores[i]) end
+    local t = M.num(scores[i + 1])
+    if not t or t < 0 or t > latest then redis.call('ZADD', K.frontends, M.int(latest), scores[i]) end
   end
-  for _, f in ipairs(redis.call('HKEYS', K.seq)) do redis.call('ZADD', K.frontends, 'NX', latest, f) end
   M.transition('epoch', S.epoch, why)
   return { 'epoch', mem and M.HEAL_MS or 0 }
 end

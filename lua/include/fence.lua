@@ -31,7 +31,7 @@ function M.fence(kind, first)
     -- Acknowledged writes were lost (a failover): this frontend asserts what it holds, nobody else is disturbed.
     if kind == 'reconcile' and first then return nil end
     S.revision = math.max(S.revision + 1, now * 1000, c.seen + 1)
-    return { 'epoch', 0 }
+    return { 'epoch', M.healing_left() }
   end
   if kind == 'call' and epoch ~= S.epoch then return { 'epoch', M.healing_left() } end
 end

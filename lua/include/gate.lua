@@ -9,11 +9,11 @@ M.records, M.changed = {}, { gate = {}, inflight = {}, reserved = {}, route = {}
 
 local function split(w, gate, inflight, reserved, route)
   local inc, cap, closed, url = string.match(gate, '^(%d+%-%w+)|(%d*)|(b?d?e?s?x?)|(.*)$')
-  local n = M.num(inflight)
-  if not inc or not n or n < 0 then M.broken('gate or count of ' .. w) end
+  local n, most = M.whole(inflight), cap ~= '' and M.whole(cap) or nil
+  if not inc or not n or (cap ~= '' and not most) then M.broken('gate or count of ' .. w) end
   local chosen, used, prefill = string.match(route or '', '^(%d+)|(%d+)|(%d+)$')
   return {
-    inc = inc, cap = tonumber(cap), closed = closed, url = url, n = n, reserved = M.num(reserved) or 0,
+    inc = inc, cap = most, closed = closed, url = url, n = n, reserved = M.whole(reserved) or 0,
     chosen = tonumber(chosen) or 0, used = tonumber(used) or 0, prefill = tonumber(prefill) or 0,
   }
 end
@@ -44,7 +44,7 @@ end
 local function value(name, g)
   if name == 'inflight' then return M.int(g.n) end
   if name == 'reserved' then return M.int(g.reserved) end
-  if name == 'route' then return string.format('%d|%d|%d', g.chosen, g.used, g.prefill) end
+  if name == 'route' then return string.format('%d|%d|%d', g.chosen, math.min(g.used, M.MOST), math.min(g.prefill, M.MOST)) end
   return g.inc .. '|' .. (g.cap and M.int(g.cap) or '') .. '|' .. g.closed .. '|' .. g.url
 end
 

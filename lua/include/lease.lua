@@ -85,7 +85,7 @@ end
 function M.released(k)
   if k == 0 then return end
   M.more_stats()
-  redis.call('HINCRBY', K.stats, 'released', k)
+  M.bump(K.stats, 'released', k)
   local dt = math.max(0, now - (S.drain_ms or now))
   S.drain_rate = S.drain_rate * math.exp(-dt / 5000) + k / 5
   S.drain_ms = now

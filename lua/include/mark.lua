@@ -48,7 +48,9 @@ function M.new_gate(w, inc, cap, url)
   local new = { inc = inc, cap = cap, closed = 'x', url = url, n = 0, reserved = 0, chosen = 0, used = 0, prefill = 0 }
   if g then new.chosen, new.used, new.prefill = g.chosen, g.used, g.prefill end
   M.records[w] = new
-  for _, workers in pairs(M.changed) do workers[w] = true end
+  for _, name in ipairs({ 'gate', 'inflight', 'reserved' }) do M.changed[name][w] = true end
+  S.revision = S.revision + 1
+  M.fleet_changed()
 end
 
 --- Takes a worker out of every index. Its own hash stays until its TTL: it remembers the incarnation.

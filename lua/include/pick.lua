@@ -12,13 +12,13 @@ end
 
 function M.read_best(most)
   M.flush_places()
-  local names = redis.call('ZRANGE', K.eligible, 0, most - 1)
-  M.best, M.cut = {}, #names == most
-  M.warm_workers(names)
-  for i, w in ipairs(names) do
-    local g = M.records[w]
-    M.best[i] = { worker = w, score = g and M.score(g) or 0 }
+  local v, names = redis.call('ZRANGE', K.eligible, 0, most - 1, 'WITHSCORES'), {}
+  M.best, M.cut = {}, #v == 2 * most
+  for i = 1, #v, 2 do
+    names[#names + 1] = v[i]
+    M.best[#names] = { worker = v[i], score = tonumber(v[i + 1]) }
   end
+  M.warm_workers(names)
 end
 
 --- Keeps `M.best` in order when a worker is placed anew. One that falls behind the last that was read is not kept:

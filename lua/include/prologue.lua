@@ -14,11 +14,17 @@ function M.prologue(hears, mem, seen, rnd)
   if gap then
     M.more_stats()
     M.clamp()
-    if heard and heard < S.healing_until then S.healing_until = now + M.HEAL_MS end
+    if not heard then
+      S.healing_until = math.min(S.healing_until or 0, now + M.HEAL_MS)
+    else
+      -- Healing begins anew if it was not over when anybody was last heard.
+      S.healing_until = heard < (S.healing_until or 0) and now + M.HEAL_MS or 0
+    end
     S.grace_until = now + M.GRACE_MS
     S.away_ms = math.max(0, now - (heard or now))
   end
   S.healing_until = S.healing_until or 0
+  S.born = S.born or now
   if gap or hears then S.heard = now end
 end
 

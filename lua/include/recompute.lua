@@ -3,6 +3,13 @@
 --- @include "place"
 --- Recomputes a worker's busy flag and what routing knows of its load. The caller places it afterwards.
 function M.recompute(w, key, h)
+  -- The clock went back: signals from the future are as of now.
+  for field, text in pairs(h) do
+    if string.find(field, '%..*_ms$') and (M.whole(text) or 0) > now then
+      h[field] = M.int(now)
+      redis.call('HSET', key, field, h[field])
+    end
+  end
   local busy, reason, due, used, tokens = M.judge(h)
   M.mark(w, 'b', busy, reason)
   redis.call(busy and 'SADD' or 'SREM', K.busy, w)

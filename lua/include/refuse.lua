@@ -25,7 +25,7 @@ end
 function M.refused(causes)
   local k = 0
   for cause, n in pairs(causes) do
-    redis.call('HINCRBY', K.stats, 'refused:' .. cause, n)
+    M.bump(K.stats, 'refused:' .. cause, n)
     k = k + n
   end
   if k == 0 then return end
@@ -41,7 +41,6 @@ end
 
 --- Refusals of about the last 5 s.
 function M.refused_lately()
-  M.more_stats()
   if not S.shed_ms then return 0 end
   return math.floor((S.shed_before or 0) * math.max(0, 1 - (now - S.shed_ms) / 5000) + (S.shed_now or 0))
 end

@@ -90,8 +90,10 @@ function M.apply(w, key, h, r, number)
   for _, f in ipairs(r.figures) do
     field(f[1], f[2])
     if f[3] then field(f[1] .. '_ms', M.int(now)) end
-    said[#said + 1] = f[1]
-    said[#said + 1] = f[2]
+    if #said < 400 then
+      said[#said + 1] = f[1]
+      said[#said + 1] = f[2]
+    end
   end
   -- Lua's stack takes some 8,000 values: a worker of 1,024 ranks has more.
   for i = 1, #put, 1000 do redis.call('HSET', key, unpack(put, i, math.min(i + 999, #put))) end

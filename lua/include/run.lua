@@ -16,7 +16,10 @@ function M.run(main, mem, seen, rnd)
     return r
   end)
   if ok then return reply end
-  if reply == M.contradiction then return M.new_epoch(M.contradiction.why, mem, seen, rnd) end
+  if reply == M.contradiction then
+    M.drop_wrong_types()
+    return M.new_epoch(M.contradiction.why, mem, seen, rnd)
+  end
   -- An error of a command is a string on some versions of Redis, a table on others.
   local text = type(reply) == 'table' and reply.err or tostring(reply)
   if string.find(text, 'WRONGTYPE', 1, true) then

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::op::FigureKind;
-use super::thresholds::Config;
+use super::thresholds::{Config, MAX_INTEGER};
 
 /// A signal with the Redis time of its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,9 +180,9 @@ pub struct Judgement {
     pub reasons: Vec<Reason>,
     /// When that may change by itself, in milliseconds; none if no rank is busy.
     pub due_ms: Option<u64>,
-    /// KV blocks in use, all ranks.
+    /// KV blocks in use, all ranks; at most 2^53-1.
     pub blocks: u64,
-    /// Prompt tokens not yet prefilled, all ranks.
+    /// Prompt tokens not yet prefilled, all ranks; at most 2^53-1.
     pub tokens: u64,
 }
 
@@ -194,8 +194,8 @@ pub fn judge(ranks: &[Rank], config: &Config, fresh: &Freshness) -> Judgement {
     for rank in ranks {
         out.reasons.extend(rank.busy(config, fresh));
         let (decode, prefill) = (rank.decode(fresh), rank.prefill(fresh));
-        out.blocks += decode.map_or(0, |l| l.value);
-        out.tokens += prefill.map_or(0, |l| l.value);
+        out.blocks = MAX_INTEGER.min(out.blocks + decode.map_or(0, |l| l.value));
+        out.tokens = MAX_INTEGER.min(out.tokens + prefill.map_or(0, |l| l.value));
         due = [decode, prefill].into_iter().flatten().map(|l| l.ends).chain(due).min();
     }
     out.busy = !ranks.is_empty() && out.reasons.len() == ranks.len();

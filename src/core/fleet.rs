@@ -102,8 +102,7 @@ impl Fleet {
     pub fn register(&mut self, op: &Register, now_ms: u64) -> Registered {
         let further = of_worker(op.registration.worker.as_str());
         let origin = Origin { mem: op.known, seen: 0, nonce: op.nonce.clone() };
-        // The state contradicted itself and was started anew: the next report is answered `register`.
-        Script::run(&mut self.shard, now_ms, origin, &further, |s| s.register(op)).unwrap_or(Registered::Vacant)
+        Script::run(&mut self.shard, now_ms, origin, &further, |s| s.register(op)).unwrap_or(Registered::Again)
     }
 
     /// `lua/report.lua`.

@@ -12,6 +12,8 @@ mod harness;
 mod loss;
 mod mock_engine;
 mod ops;
+mod parity;
+mod protocol;
 mod scripts;
 mod sentinel;
 mod store;

@@ -1,7 +1,7 @@
 //! `lua/configure.lua` and `lua/include/config.lua`: what is written to `P:config`, and what of it is in force.
 
 use super::script::{Script, Step, Stop, cut};
-use super::shard::{Entry, whole};
+use super::shard::{Entry, bump, whole};
 use super::stats::unsigned;
 use super::zset::double;
 use crate::core::op::{Configure, Configured, Source};
@@ -77,8 +77,7 @@ impl Script<'_> {
             Some(text) => drop(applied.insert(field.name().to_owned(), text.to_owned())),
             None => drop(applied.remove(field.name())),
         }
-        let version = whole(applied.get("config_version")).unwrap_or(0) + 1;
-        applied.insert("config_version".into(), version.to_string());
+        let version = bump(applied, "config_version", 1);
         let in_force = self.in_force.get_or_insert_default();
         match text {
             Some(text) => drop(in_force.texts.insert(field, text.to_owned())),

@@ -1,18 +1,18 @@
 //! `lua/decide.lua`: releases, skips and admissions of one frontend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fence::{Fence, Kind};
-use super::gate::{Cached, Gate, Letter};
+use super::gate::{Gate, Late, Letter};
 use super::lease::Leases;
 use super::script::{Script, Step};
-use super::shard::whole;
+use super::shard::bump;
 use super::stats::unsigned;
 use super::zset::double;
 use crate::core::id::{Incarnation, WorkerId};
 use crate::core::op::{Admission, Cause, Decide, Decided, Fenced, Verdict};
 use crate::core::route::{Dice, Remembered, first_from};
-use crate::core::thresholds::RouterMode;
+use crate::core::thresholds::{MAX_INTEGER, RouterMode};
 
 /// What the judging of a group carries along.
 struct Group {
@@ -21,8 +21,10 @@ struct Group {
     mode: RouterMode,
     /// Shut for the rest of the group, for all that neither exclude nor name workers.
     shut: Option<Cause>,
-    /// The silent have been looked for.
-    expired: bool,
+    /// How many workers it can use up, and which have been read.
+    most: usize,
+    read: BTreeSet<String>,
+    admitted: i64,
     refused: BTreeMap<&'static str, u32>,
 }
 
@@ -39,13 +41,12 @@ impl Script<'_> {
         }
         let mut held = Self::leases(op.caller.frontend.as_str(), member.map_or(0, |m| m.leases));
         self.end_due_skips()?;
-        let mut ended = 0;
-        for id in &op.releases {
-            ended += u32::from(self.del(&mut held, id.as_str())?);
-        }
+        let ids: Vec<String> = op.releases.iter().map(ToString::to_string).collect();
+        let ended = self.del_all(&mut held, &ids)?;
+        self.released(ended)?;
         self.settle()?;
-        if ended > 0 {
-            self.drained(ended);
+        if !op.admissions.is_empty() {
+            self.expire_due()?;
         }
         for (w, incarnation) in &op.skips {
             self.skip(w.as_str(), incarnation)?;
@@ -54,17 +55,30 @@ impl Script<'_> {
         let most = config.max_inflight;
         let dice = Dice::new(op.seed);
         let refused = BTreeMap::new();
-        let mut group = Group { held, dice, mode: config.router_mode, shut: None, expired: false, refused };
+        let most_workers = op.admissions.len() + op.admissions.iter().map(|a| a.exclude.len()).sum::<usize>();
+        let mut group = Group {
+            held,
+            dice,
+            mode: config.router_mode,
+            shut: None,
+            most: most_workers,
+            read: BTreeSet::new(),
+            admitted: 0,
+            refused,
+        };
         let mut verdicts = Vec::with_capacity(op.admissions.len());
         for ask in &op.admissions {
             verdicts.push(self.judge_one(&mut group, ask, most)?);
+        }
+        if group.admitted > 0 {
+            bump(self.d.stats.write()?, "admitted", group.admitted);
         }
         self.count_refusals(&group.refused)?;
         self.flush_leases(&mut group.held)?;
         self.acknowledge(&op.caller, group.held.n)?;
         Ok(Fenced::Done(Decided {
             revision: self.revision(),
-            drain_per_ks: thousandths(self.s.drain_rate.unwrap_or(0.0)),
+            drain_per_ks: thousandths(self.s.drain_rate),
             shed: self.shed_lately(),
             verdicts,
         }))
@@ -83,11 +97,11 @@ impl Script<'_> {
         if let Some((w, gate)) = chosen {
             self.add(&mut group.held, ask.id.as_str(), &w, &gate.incarnation, ask.tokens)?;
             self.touched.remove(&w);
-            let number = self.s.admitted.unwrap_or(0) + 1;
-            self.s.admitted = Some(number);
+            group.admitted += 1;
             let was = self.remembered(&w)?;
-            let prefill = was.prefill + self.blocks(ask.tokens)?;
-            self.set(Cached::Route, &w, Remembered { chosen: number, prefill, ..was }.to_string());
+            let prefill = MAX_INTEGER.cast_signed().min(was.prefill + self.blocks(ask.tokens)?);
+            let chosen = self.s.revision.unwrap_or(0);
+            self.set(Late::Route, &w, Remembered { chosen, prefill, ..was }.to_string());
             self.place(&w)?;
             return self.admitted(&w, gate.incarnation.as_str(), gate.url);
         }
@@ -113,8 +127,8 @@ impl Script<'_> {
         Ok(Verdict::Admitted { revision: self.revision(), worker, incarnation, url })
     }
 
-    /// A worker that may take the request. What `P:eligible` did not know yet (silence, a lost write) is put right on the
-    /// way.
+    /// A worker that may take the request. An entry of `P:eligible` that should not be there (written by hand)
+    /// goes on the way.
     fn choose(&mut self, group: &mut Group, ask: &Admission) -> Step<Option<(String, Gate)>> {
         loop {
             let Some(w) = self.pick(group, ask)? else { return Ok(None) };
@@ -122,10 +136,7 @@ impl Script<'_> {
             let open = gate.filter(|gate| gate.closed.is_open());
             match open {
                 Some(gate) if gate.cap.is_none() || gate.has_room(self.count(&w)?) => {
-                    if self.alive(&w)? {
-                        return Ok(Some((w, gate)));
-                    }
-                    self.expire(&w)?;
+                    return Ok(Some((w, gate)));
                 }
                 _ => self.place(&w)?,
             }
@@ -142,7 +153,16 @@ impl Script<'_> {
         let many = ask.exclude.len();
         if !matches!(group.mode, RouterMode::Random | RouterMode::PowerOfTwo) {
             let near: Vec<&str> = eligible.iter().take(many + 1).map(|(w, _)| w).collect();
-            return Ok(first_from(&near, 0, many, excluded).map(str::to_owned));
+            let best = first_from(&near, 0, many, excluded).map(str::to_owned);
+            // As many as the group can use up are read at once.
+            if best.as_ref().is_none_or(|w| !group.read.contains(w)) {
+                let names: Vec<&str> = eligible.iter().take(group.most).map(|(w, _)| w).collect();
+                for w in &names {
+                    self.gate(w)?;
+                }
+                group.read.extend(names.into_iter().map(str::to_owned));
+            }
+            return Ok(best);
         }
         let order: Vec<&str> = eligible.iter().map(|(w, _)| w).collect();
         let size = order.len();
@@ -169,12 +189,8 @@ impl Script<'_> {
         Ok(Some(better.to_owned()))
     }
 
-    /// Why there is no worker for the request: the first that holds. What has expired unnoticed is expired first.
+    /// Why there is no worker for the request: the first that holds.
     fn cause(&mut self, group: &mut Group, ask: &Admission) -> Step<Cause> {
-        if !group.expired {
-            self.expire_due(16)?;
-            group.expired = true;
-        }
         let excluded = |w: &str| ask.exclude.iter().any(|x| x.as_str() == w);
         if group.mode == RouterMode::Direct {
             let Some(pin) = ask.pin.as_ref().map(WorkerId::as_str) else { return Ok(Cause::NoPin) };
@@ -216,10 +232,7 @@ impl Script<'_> {
             return Ok(());
         }
         for (cause, k) in refused {
-            let field = format!("refused:{cause}");
-            let stats = self.d.stats.write()?;
-            let n = whole(stats.get(&field)).unwrap_or(0) + i64::from(*k);
-            stats.insert(field, n.to_string());
+            bump(self.d.stats.write()?, &format!("refused:{cause}"), i64::from(*k));
         }
         let now = self.now;
         match self.s.shed_ms.map(|began| (began, now - began)) {

@@ -82,7 +82,7 @@ impl Script<'_> {
             let seen = i64::try_from(c.seen).unwrap_or(i64::MAX - 1);
             let next = self.s.revision.unwrap_or(0) + 1;
             self.s.revision = Some(next.max(self.now * 1_000).max(seen + 1));
-            return Ok(Fence::Answer(Fenced::Epoch { healing_ms: 0 }));
+            return Ok(Fence::Answer(Fenced::Epoch { healing_ms: self.healing_left() }));
         }
         if kind == Kind::Call && theirs != epoch {
             return Ok(Fence::Answer(Fenced::Epoch { healing_ms: self.healing_left() }));

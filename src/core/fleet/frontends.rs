@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Limits;
 use super::fence::{Fence, Kind};
-use super::gate::{Cached, Closed, Gate, Letter, Registry};
+use super::gate::{Closed, Gate, Late, Letter, Registry};
 use super::lease::Leases;
 use super::script::{Script, Step, broken};
 use super::stats::unsigned;
@@ -37,7 +37,7 @@ impl Script<'_> {
         };
         let f = c.frontend.as_str();
         let leases = member.map_or(0, |m| m.leases);
-        let inflight = self.check_sums(f, leases)?;
+        let (inflight, unheard) = self.check_sums(f, leases)?;
         self.notice()?;
         self.keep_alive(f)?;
         self.acknowledge(c, leases)?;
@@ -47,6 +47,7 @@ impl Script<'_> {
         let mut silent = Vec::new();
         if !self.grace() {
             due.extend(self.d.workers.read()?.before(self.now, FEW));
+            due.extend(unheard);
             silent = self.d.frontends.read()?.before(self.now, 8);
         }
         let mut named = BTreeSet::new();
@@ -57,7 +58,7 @@ impl Script<'_> {
             healing_ms: self.healing_left(),
             frontends: self.d.frontends.read()?.len() as u64,
             config_version: self.config_version()?,
-            fleet_version: unsigned(self.s.fleet_version.unwrap_or(0)),
+            fleet_version: unsigned(self.s.fleet_version),
             inflight_total: unsigned(self.s.inflight_total.unwrap_or(0)),
             inflight,
             due_workers: due.iter().filter_map(|w| WorkerId::parse(w).ok()).collect(),
@@ -66,7 +67,8 @@ impl Script<'_> {
     }
 
     /// State that is not the sum of its parts has lost writes, or was written by hand.
-    fn check_sums(&mut self, f: &str, leases: i64) -> Step<Vec<(WorkerId, u64)>> {
+    /// Returns what is in flight, and who is unheard of: not closed as expired, and not in `P:workers`.
+    fn check_sums(&mut self, f: &str, leases: i64) -> Step<(Vec<(WorkerId, u64)>, Vec<String>)> {
         if self.stored_leases(f)? != leases {
             return broken(format!("leases of {f}"));
         }
@@ -78,10 +80,10 @@ impl Script<'_> {
             return broken("gates and counts");
         }
         if workers.len() > FEW {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         let (mut sum, mut live, mut live_busy) = (0, 0, 0);
-        let mut inflight = Vec::with_capacity(workers.len());
+        let (mut inflight, mut open) = (Vec::with_capacity(workers.len()), Vec::new());
         for w in workers {
             let n = self.count(&w)?;
             let Some(gate) = self.gate(&w)? else { return broken("count without gate") };
@@ -89,13 +91,22 @@ impl Script<'_> {
             live += i64::from(gate.live());
             live_busy += i64::from(gate.live_busy());
             inflight.extend(WorkerId::parse(&w).map(|w| (w, unsigned(n))));
+            if !gate.closed.has(Letter::Expired) {
+                open.push(w);
+            }
         }
         if self.s.inflight_total != Some(sum) {
             return broken("total");
         }
         self.s.live = Some(live);
         self.s.live_busy = Some(live_busy);
-        Ok(inflight)
+        let heard = self.d.workers.read()?;
+        if open.len() > heard.len() {
+            open.retain(|w| heard.score(w).is_none());
+        } else {
+            open.clear();
+        }
+        Ok((inflight, open))
     }
 
     pub(super) fn reconcile(&mut self, op: &Reconcile, limits: Limits) -> Step<Fenced<Reconciled>> {
@@ -121,9 +132,8 @@ impl Script<'_> {
             if self.stored_leases(f)? != held.n {
                 return broken(format!("leases of {f}"));
             }
-            for id in self.lease_ids(f, limits.leases)? {
-                self.del(&mut held, &id)?;
-            }
+            let ids = self.lease_ids(f, limits.leases)?;
+            self.del_all(&mut held, &ids)?;
             if held.n > 0 {
                 self.settle()?;
                 self.flush_leases(&mut held)?;
@@ -202,8 +212,8 @@ impl Script<'_> {
         let gate =
             Gate { incarnation: lease.incarnation.clone(), cap: None, closed: Closed::EXPIRED, url: lease.url.clone() };
         self.save_gate(w, before.as_ref(), &gate);
-        self.set(Cached::Inflight, w, "0".into());
-        self.set(Cached::Reserved, w, "0".into());
+        self.set(Late::Inflight, w, "0".into());
+        self.set(Late::Reserved, w, "0".into());
         for key in [&mut self.d.workers, &mut self.d.skips, &mut self.d.due] {
             key.write()?.remove(w);
         }
@@ -240,10 +250,10 @@ impl Script<'_> {
                 return broken(format!("leases of {f}"));
             }
             let mut held = Self::leases(f, member.leases);
-            for id in self.lease_ids(f, *budget)? {
-                self.del(&mut held, &id)?;
-                *budget -= 1;
-            }
+            let ids = self.lease_ids(f, *budget)?;
+            *budget -= ids.len();
+            let ended = self.del_all(&mut held, &ids)?;
+            self.released(ended)?;
             self.settle()?;
             self.flush_leases(&mut held)?;
             if held.n > 0 {
@@ -264,8 +274,7 @@ impl Script<'_> {
 
     /// Whatever is due of a worker: its end, the end of a skip, stale signals.
     fn check(&mut self, w: &str) -> Step<()> {
-        let until = self.d.workers.read()?.score(w);
-        if until.is_some_and(|t| t < double(self.now)) && !self.grace() {
+        if !self.alive(w)? && !self.grace() {
             self.expire(w)?;
         }
         if self.gate(w)?.is_none() {

@@ -168,27 +168,30 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// A worker's gate, if it has one.
+    /// A worker's gate, if it has one. What is kept of a worker in the other hashes is read with it.
     pub(super) fn gate(&self, w: &str) -> Step<Option<Gate>> {
-        match self.d.gate.read()?.get(w) {
-            None => Ok(None),
-            Some(text) => Gate::parse(text).map_or_else(|| broken(format!("gate of {w}")), |gate| Ok(Some(gate))),
+        self.warm()?;
+        let Some(text) = self.d.gate.read()?.get(w) else { return Ok(None) };
+        match (Gate::parse(text), whole(self.d.inflight.read()?.get(w))) {
+            (Some(gate), Some(_)) => Ok(Some(gate)),
+            _ => broken(format!("gate or count of {w}")),
         }
     }
 
     /// Admitted requests of a worker that has a gate.
     pub(super) fn count(&self, w: &str) -> Step<i64> {
-        whole(self.d.inflight.read()?.get(w)).map_or_else(|| broken(format!("count of {w}")), Ok)
+        whole(self.d.inflight.read()?.get(w)).map_or_else(|| broken(format!("gate or count of {w}")), Ok)
     }
 
-    /// Writes a field of one of the hashes that a script writes at its end only.
-    pub(super) fn set(&mut self, what: Cached, w: &str, text: String) {
-        self.unread = true;
+    /// Writes a field of one of the four hashes that a script writes at its end only.
+    pub(super) fn set(&mut self, what: Late, w: &str, text: String) {
+        self.late.insert(what);
         let key = match what {
-            Cached::Gate => &mut self.d.gate,
-            Cached::Inflight => &mut self.d.inflight,
-            Cached::Reserved => &mut self.d.reserved,
-            Cached::Route => &mut self.d.route,
+            Late::Gate => &mut self.d.gate,
+            Late::Inflight => &mut self.d.inflight,
+            Late::Reserved => &mut self.d.reserved,
+            Late::Route => &mut self.d.route,
+            Late::Eligible => return,
         };
         if let Ok(hash) = key.write() {
             hash.insert(w.to_owned(), text);
@@ -198,7 +201,7 @@ impl Script<'_> {
     /// Writes a gate, and keeps the sums of live and of busy live workers, which a refusal's reason needs.
     pub(super) fn save_gate(&mut self, w: &str, before: Option<&Gate>, after: &Gate) {
         self.recount(before, Some(after));
-        self.set(Cached::Gate, w, after.to_string());
+        self.set(Late::Gate, w, after.to_string());
     }
 
     fn recount(&mut self, before: Option<&Gate>, after: Option<&Gate>) {
@@ -230,16 +233,17 @@ impl Script<'_> {
             self.recount(Some(&gate), None);
             self.s.inflight_total = Some(self.s.inflight_total.unwrap_or(0) - self.count(w)?);
         }
-        self.unread = true;
+        self.late.extend([Late::Gate, Late::Inflight, Late::Reserved, Late::Route]);
         for key in [&mut self.d.gate, &mut self.d.inflight, &mut self.d.reserved, &mut self.d.route] {
             if let Ok(hash) = key.write() {
                 hash.remove(w);
             }
         }
-        for key in [&mut self.d.workers, &mut self.d.eligible, &mut self.d.skips, &mut self.d.due] {
+        for key in [&mut self.d.workers, &mut self.d.skips, &mut self.d.due] {
             key.write()?.remove(w);
         }
         self.d.busy.write()?.remove(w);
+        self.put_eligible(w, None);
         self.revise_fleet();
         Ok(())
     }
@@ -255,11 +259,20 @@ impl Script<'_> {
             && gate.has_room(if gate.cap.is_some() { self.count(w)? } else { 0 })
         {
             let score = self.score(w, &gate)?;
-            self.d.eligible.write()?.insert(w, double(score));
+            self.put_eligible(w, Some(score));
         } else {
-            self.d.eligible.write()?.remove(w);
+            self.put_eligible(w, None);
         }
         Ok(())
+    }
+
+    fn put_eligible(&mut self, w: &str, score: Option<i64>) {
+        self.late.insert(Late::Eligible);
+        match (self.d.eligible.write(), score) {
+            (Ok(eligible), Some(score)) => eligible.insert(w, double(score)),
+            (Ok(eligible), None) => eligible.remove(w),
+            (Err(_), _) => {}
+        }
     }
 
     fn score(&mut self, w: &str, gate: &Gate) -> Step<i64> {
@@ -296,12 +309,12 @@ impl Script<'_> {
         if self.count(w)? == 0 { self.forget(w) } else { self.place(w) }
     }
 
-    /// At most `most` of those whose time is over; none while Redis's own absence is being made up for.
-    pub(super) fn expire_due(&mut self, most: usize) -> Step<()> {
+    /// Those whose time is over, at most 256; none while Redis's own absence is being made up for.
+    pub(super) fn expire_due(&mut self) -> Step<()> {
         if self.grace() {
             return Ok(());
         }
-        for w in self.d.workers.read()?.before(self.now, most) {
+        for w in self.d.workers.read()?.before(self.now, 256) {
             self.expire(&w)?;
         }
         Ok(())
@@ -334,11 +347,12 @@ impl Script<'_> {
     }
 }
 
-/// The hashes that a script writes at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cached {
+/// What a script writes at its end only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Late {
     Gate,
     Inflight,
     Reserved,
     Route,
+    Eligible,
 }

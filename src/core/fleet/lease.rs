@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::gate::{Cached, Letter};
+use super::gate::{Late, Letter};
 use super::script::{Script, Step, broken};
-use super::shard::whole;
+use super::shard::{bump, whole};
 use super::stats::unsigned;
+use super::zset::double;
 use crate::core::id::Incarnation;
 
 /// `P:leases:<frontend>` while an operation works on it; written by [`Script::flush_leases`], so not at all if the
@@ -106,9 +107,32 @@ impl Script<'_> {
         held.n -= 1;
         if self.gate(&lease.worker)?.is_some_and(|gate| gate.incarnation.as_str() == lease.incarnation) {
             self.step(&lease.worker, lease.tokens, -1)?;
-            self.s.released = Some(self.s.released.unwrap_or(0) + 1);
         }
         Ok(true)
+    }
+
+    /// Ends many. Returns how many were there.
+    pub(super) fn del_all(&mut self, held: &mut Leases, ids: &[String]) -> Step<u32> {
+        let mut known = false;
+        for id in ids {
+            known |= self.lease(held, id)?.is_some();
+        }
+        if known {
+            self.warm()?;
+        }
+        let mut ended = 0;
+        for id in ids {
+            ended += u32::from(self.del(held, id)?);
+        }
+        Ok(ended)
+    }
+
+    /// All that is kept by worker is read at once.
+    pub(super) fn warm(&self) -> Step<()> {
+        for key in [&self.d.gate, &self.d.inflight, &self.d.reserved, &self.d.route] {
+            key.read()?;
+        }
+        Ok(())
     }
 
     /// One more or less on a worker whose gate is of that incarnation.
@@ -119,19 +143,21 @@ impl Script<'_> {
         if n < 0 || total < 0 {
             return broken(format!("count of {w} below zero"));
         }
-        self.set(Cached::Inflight, w, n.to_string());
+        self.set(Late::Inflight, w, n.to_string());
         let blocks = self.blocks(unsigned(tokens))?;
         let reserved = whole(self.d.reserved.read()?.get(w)).unwrap_or(0) + by * blocks;
-        self.set(Cached::Reserved, w, if n == 0 { "0".into() } else { reserved.max(0).to_string() });
+        self.set(Late::Reserved, w, if n == 0 { "0".into() } else { reserved.max(0).to_string() });
         self.revise();
         self.touched.insert(w.to_owned());
         Ok(())
     }
 
     /// KV blocks that so many tokens fill.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 2^53")]
     pub(super) fn blocks(&mut self, tokens: u64) -> Step<i64> {
-        let size = self.config()?.kv_block_size;
-        Ok(i64::try_from(tokens.div_ceil(size)).unwrap_or(i64::MAX))
+        let size = i64::try_from(self.config()?.kv_block_size).unwrap_or(1);
+        let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+        Ok((double(tokens) / double(size)).ceil() as i64)
     }
 
     /// Places every worker whose count moved; one that is gone and has none left is forgotten.
@@ -170,11 +196,17 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// Releases per second, as an average that forgets with a time constant of 5 s.
-    pub(super) fn drained(&mut self, k: u32) {
+    /// So many releases more: counted, and as releases per second in an average that forgets with a time constant of
+    /// 5 s.
+    pub(super) fn released(&mut self, k: u32) -> Step<()> {
+        if k == 0 {
+            return Ok(());
+        }
+        bump(self.d.stats.write()?, "released", i64::from(k));
         let dt = (self.now - self.s.drain_ms.unwrap_or(self.now)).max(0);
-        let decay = (-super::zset::double(dt) / 5_000.0).exp();
-        self.s.drain_rate = Some(self.s.drain_rate.unwrap_or(0.0) * decay + f64::from(k) / 5.0);
+        let decay = (-double(dt) / 5_000.0).exp();
+        self.s.drain_rate = self.s.drain_rate * decay + f64::from(k) / 5.0;
         self.s.drain_ms = Some(self.now);
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! One run of an operation: time, statistics, and how it ends (`lua/include/run.lua`, `prologue.lua`, `epoch.lua`).
 
-use super::gate::Registry;
+use super::gate::{Late, Registry};
 use super::shard::{Key, Shard, WorkerKey, WrongType};
 use super::stats::Stats;
 use super::zset::double;
@@ -74,8 +74,8 @@ pub(super) struct Script<'a> {
     pub(super) in_force: Option<InForce>,
     /// Workers whose count moved and that are to be placed.
     pub(super) touched: BTreeSet<String>,
-    /// Written to one of gate, inflight, reserved and route without having read it.
-    pub(super) unread: bool,
+    /// What was written of that which a script writes at its end only.
+    pub(super) late: BTreeSet<Late>,
 }
 
 impl<'a> Script<'a> {
@@ -90,11 +90,12 @@ impl<'a> Script<'a> {
     ) -> Result<T, u64> {
         let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
         let (s, stored) = (Stats::default(), Stats::default());
-        let mut script = Self { d, now, s, stored, origin, in_force: None, touched: BTreeSet::new(), unread: false };
+        let mut script =
+            Self { d, now, s, stored, origin, in_force: None, touched: BTreeSet::new(), late: BTreeSet::new() };
         script.expire_hashes();
         let done = main(&mut script);
         let done = match done {
-            Ok(reply) => script.flush().and_then(|()| script.save_stats()).map(|()| reply),
+            Ok(reply) => script.flush().and_then(|()| script.save_stats(false)).map(|()| reply),
             Err(Stop::Epoch(healing_ms)) => return Err(healing_ms),
             Err(stop) => Err(stop),
         };
@@ -117,11 +118,17 @@ impl<'a> Script<'a> {
         self.d.worker.retain(|_, key| key.expires_ms.is_none_or(|t| now < t));
     }
 
-    /// The hashes that a script writes at its end.
+    /// What a script writes at its end only.
     fn flush(&self) -> Step<()> {
         let d = &self.d;
-        let wrong = d.gate.is_wrong() || d.inflight.is_wrong() || d.reserved.is_wrong() || d.route.is_wrong();
-        if self.unread && wrong { Err(Stop::WrongType) } else { Ok(()) }
+        let wrong = |what: &Late| match what {
+            Late::Gate => d.gate.is_wrong(),
+            Late::Inflight => d.inflight.is_wrong(),
+            Late::Reserved => d.reserved.is_wrong(),
+            Late::Route => d.route.is_wrong(),
+            Late::Eligible => d.eligible.is_wrong(),
+        };
+        if self.late.iter().any(wrong) { Err(Stop::WrongType) } else { Ok(()) }
     }
 
     /// Drops what is not of its type (somebody wrote over it). `P:config` is the operator's: it is never touched.
@@ -167,13 +174,15 @@ impl<'a> Script<'a> {
         };
         if gap {
             self.clamp()?;
-            if heard.is_some_and(|t| t < self.s.healing_until.unwrap_or(0)) {
-                self.s.healing_until = Some(now + HEAL_MS);
-            } else if heard.is_some() {
-                self.s.healing_until = Some(0);
-            }
+            let healing = self.s.healing_until.unwrap_or(0);
+            self.s.healing_until = Some(match heard {
+                None => healing.min(now + HEAL_MS),
+                // Healing begins anew if it was not over when anybody was last heard.
+                Some(heard) if heard < healing => now + HEAL_MS,
+                Some(_) => 0,
+            });
             self.s.grace_until = Some(now + GRACE_MS);
-            self.s.away_ms = Some((now - heard.unwrap_or(now)).max(0));
+            self.s.away_ms = (now - heard.unwrap_or(now)).max(0);
         }
         self.s.healing_until = Some(self.s.healing_until.unwrap_or(0));
         self.s.born = Some(self.s.born.unwrap_or(now));
@@ -189,9 +198,6 @@ impl<'a> Script<'a> {
         self.d.frontends.write()?.no_later(now + FRONTEND_TTL_MS, CLAMPED);
         self.d.skips.write()?.no_later(now + SKIP_MS, CLAMPED);
         self.d.due.write()?.no_later(now, CLAMPED);
-        if self.s.heard.is_none() {
-            self.s.healing_until = Some(self.s.healing_until.unwrap_or(0).min(now + HEAL_MS));
-        }
         self.s.born = Some(self.s.born.unwrap_or(now).min(now));
         Ok(())
     }
@@ -216,12 +222,12 @@ impl<'a> Script<'a> {
         self.s.heard = Some(now);
         self.s.healing_until = Some(if self.origin.mem { now + HEAL_MS } else { 0 });
         self.s.grace_until = Some(now + GRACE_MS);
-        self.s.away_ms = Some(0);
+        self.s.away_ms = 0;
         self.s.inflight_total = Some(0);
         self.s.live = Some(0);
         self.s.live_busy = Some(0);
-        self.s.fleet_version = Some(self.s.fleet_version.unwrap_or(0) + 1);
-        self.save_stats()?;
+        self.s.fleet_version += 1;
+        self.save_stats(true)?;
         self.match_registries()?;
         self.transition("epoch", &self.epoch(), why);
         Ok(if self.origin.mem { super::stats::unsigned(HEAL_MS) } else { 0 })
@@ -230,21 +236,18 @@ impl<'a> Script<'a> {
     /// Exactly the same members in `P:frontends` and `P:seq`, so that a lost half cannot fire again.
     fn match_registries(&mut self) -> Step<()> {
         let alive = double(self.now + FRONTEND_TTL_MS);
+        let named: Vec<String> = self.d.seq.read()?.keys().cloned().collect();
+        for f in named {
+            if self.d.frontends.read()?.score(&f).is_none() {
+                self.d.frontends.write()?.insert(&f, alive);
+            }
+        }
         let known: Vec<(String, f64)> = self.d.frontends.read()?.iter().map(|(f, t)| (f.to_owned(), t)).collect();
         for (f, t) in known {
             if self.registered(&f)?.is_none() {
                 self.d.seq.write()?.insert(f.clone(), Registry::none().to_string());
             }
             if t > alive || t < 0.0 {
-                self.d.frontends.write()?.insert(&f, alive);
-            }
-        }
-        let named: Vec<String> = self.d.seq.read()?.keys().cloned().collect();
-        for f in named {
-            if self.d.frontends.read()?.score(&f).is_none() {
-                if self.registered(&f)?.is_none() {
-                    self.d.seq.write()?.insert(f.clone(), Registry::none().to_string());
-                }
                 self.d.frontends.write()?.insert(&f, alive);
             }
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::zset::Zset;
+use super::zset::{Zset, double};
 use crate::core::thresholds::MAX_INTEGER;
 
 /// A hash: field to text.
@@ -190,11 +190,19 @@ fn put<T: Default>(
     }
 }
 
-/// A whole number from 0 to 2^53-1, written as digits; all that we write as numbers is. Anything else is none.
+/// A whole number from 0 to 2^53-1, which is all that we write as numbers; none for anything else.
 #[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "whole and at most 2^53-1")]
 pub(super) fn whole(text: Option<&String>) -> Option<i64> {
     let text = text?;
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let x: u64 = digits.then(|| text.parse().ok()).flatten()?;
-    (x <= MAX_INTEGER).then(|| i64::try_from(x).ok()).flatten()
+    let x: f64 = text.parse().ok()?;
+    let fits = x >= 0.0 && x <= double(MAX_INTEGER.cast_signed()) && x.fract() == 0.0;
+    fits.then_some(x as i64)
+}
+
+/// Adds to a counter of a hash that no decision depends on. One that is no number begins anew.
+pub(super) fn bump(hash: &mut Hash, field: &str, by: i64) -> i64 {
+    let n = whole(hash.get(field)).unwrap_or(0) + by;
+    hash.insert(field.to_owned(), n.to_string());
+    n
 }

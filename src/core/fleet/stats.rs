@@ -12,14 +12,15 @@ pub(super) struct Stats {
     pub(super) heard: Option<i64>,
     pub(super) healing_until: Option<i64>,
     pub(super) grace_until: Option<i64>,
-    pub(super) away_ms: Option<i64>,
     pub(super) inflight_total: Option<i64>,
     pub(super) live: Option<i64>,
     pub(super) live_busy: Option<i64>,
-    pub(super) fleet_version: Option<i64>,
-    pub(super) admitted: Option<i64>,
-    pub(super) released: Option<i64>,
-    pub(super) drain_rate: Option<f64>,
+    /// Missing is 0, and is not written before it changes.
+    pub(super) away_ms: i64,
+    /// As `away_ms`.
+    pub(super) fleet_version: i64,
+    /// As `away_ms`. Releases per second.
+    pub(super) drain_rate: f64,
     pub(super) drain_ms: Option<i64>,
     pub(super) shed_ms: Option<i64>,
     pub(super) shed_now: Option<i64>,
@@ -29,7 +30,7 @@ pub(super) struct Stats {
 impl Stats {
     fn read(h: &Hash) -> Self {
         let n = |name: &str| whole(h.get(name));
-        let rate = |x: &f64| x.is_finite() && *x >= 0.0;
+        let rate = h.get("drain_rate").and_then(|text| text.parse().ok()).filter(|x: &f64| x.is_finite());
         Self {
             epoch: h.get("epoch").cloned(),
             revision: n("revision"),
@@ -37,14 +38,12 @@ impl Stats {
             heard: n("heard"),
             healing_until: n("healing_until"),
             grace_until: n("grace_until"),
-            away_ms: n("away_ms"),
             inflight_total: n("inflight_total"),
             live: n("live"),
             live_busy: n("live_busy"),
-            fleet_version: n("fleet_version"),
-            admitted: n("admitted"),
-            released: n("released"),
-            drain_rate: h.get("drain_rate").and_then(|t| t.parse().ok()).filter(rate),
+            away_ms: n("away_ms").unwrap_or(0),
+            fleet_version: n("fleet_version").unwrap_or(0),
+            drain_rate: rate.unwrap_or(0.0),
             drain_ms: n("drain_ms"),
             shed_ms: n("shed_ms"),
             shed_now: n("shed_now"),
@@ -55,11 +54,11 @@ impl Stats {
     /// Without these the state cannot be trusted. A revision is never below the one its epoch began with.
     fn is_whole(&self) -> bool {
         let vital = [self.inflight_total, self.live, self.live_busy];
-        let revision = self.revision.is_some_and(|r| r >= 1_000 * self.born.unwrap_or(0));
+        let revision = self.revision.is_some_and(|r| r >= self.born.unwrap_or(0).saturating_mul(1_000));
         self.epoch.is_some() && revision && vital.iter().all(Option::is_some)
     }
 
-    fn fields(&self) -> [(&'static str, Option<String>); 18] {
+    fn fields(&self) -> [(&'static str, Option<String>); 16] {
         let n = |x: Option<i64>| x.map(|x| x.to_string());
         [
             ("epoch", self.epoch.clone()),
@@ -68,14 +67,12 @@ impl Stats {
             ("heard", n(self.heard)),
             ("healing_until", n(self.healing_until)),
             ("grace_until", n(self.grace_until)),
-            ("away_ms", n(self.away_ms)),
             ("inflight_total", n(self.inflight_total)),
             ("live", n(self.live)),
             ("live_busy", n(self.live_busy)),
-            ("fleet_version", n(self.fleet_version)),
-            ("admitted", n(self.admitted)),
-            ("released", n(self.released)),
-            ("drain_rate", self.drain_rate.map(|x| format!("{x:.6}"))),
+            ("away_ms", n(Some(self.away_ms))),
+            ("fleet_version", n(Some(self.fleet_version))),
+            ("drain_rate", Some(format!("{:.6}", self.drain_rate))),
             ("drain_ms", n(self.drain_ms)),
             ("shed_ms", n(self.shed_ms)),
             ("shed_now", n(self.shed_now)),
@@ -92,14 +89,14 @@ impl Script<'_> {
         Ok(self.s.is_whole())
     }
 
-    /// Writes what has changed.
-    pub(super) fn save_stats(&mut self) -> Step<()> {
-        if self.s == self.stored {
+    /// Writes what has changed; after a new epoch has begun, everything.
+    pub(super) fn save_stats(&mut self, everything: bool) -> Step<()> {
+        if self.s == self.stored && !everything {
             return Ok(());
         }
         let stats = self.d.stats.write()?;
         for ((name, now), (_, before)) in self.s.fields().into_iter().zip(self.stored.fields()) {
-            if let Some(text) = now.filter(|text| before.as_ref() != Some(text)) {
+            if let Some(text) = now.filter(|text| everything || before.as_ref() != Some(text)) {
                 stats.insert(name.to_owned(), text);
             }
         }
@@ -125,7 +122,7 @@ impl Script<'_> {
     /// A change of members, caps or flags.
     pub(super) fn revise_fleet(&mut self) {
         self.revise();
-        self.s.fleet_version = Some(self.s.fleet_version.unwrap_or(0) + 1);
+        self.s.fleet_version += 1;
     }
 
     /// For how long an epoch still heals, in milliseconds.

@@ -1,7 +1,7 @@
 //! What sidecars call: `lua/register.lua`, `report.lua`, `drain.lua`, `leave.lua`, and what follows from a report
 //! (`lua/include/registration.lua`, `recompute.lua`, `busy.lua`).
 
-use super::gate::{Cached, Closed, Gate, Letter};
+use super::gate::{Closed, Gate, Late, Letter};
 use super::script::{Script, Step, Stop, broken, cut};
 use super::shard::{Entry, Hash, whole};
 use super::stats::unsigned;
@@ -85,7 +85,7 @@ impl Script<'_> {
             return Ok(Registered::Vacant);
         }
         if before.is_some() != self.d.inflight.read()?.contains_key(w) {
-            return broken(format!("gate and count of {w}"));
+            return broken("count without gate".to_owned());
         }
         if before.as_ref().is_none_or(|gate| gate.incarnation != incarnation) {
             if before.is_some() {
@@ -97,9 +97,12 @@ impl Script<'_> {
             let gate =
                 Gate { incarnation: incarnation.clone(), cap: cap(r), closed: Closed::EXPIRED, url: r.url.clone() };
             self.save_gate(w, before.as_ref(), &gate);
-            self.set(Cached::Inflight, w, "0".into());
-            self.set(Cached::Reserved, w, "0".into());
+            self.set(Late::Inflight, w, "0".into());
+            self.set(Late::Reserved, w, "0".into());
             self.revise_fleet();
+        } else if op.number <= unsigned(whole(self.worker_field(w, "number")?.as_ref()).unwrap_or(0)) {
+            // A copy that comes late: it carries what is no longer so.
+            return Ok(Registered::Ok { incarnation });
         }
         self.d.skips.write()?.remove(w);
         self.mark(w, Letter::Skipped, false, "")?;
@@ -265,7 +268,7 @@ impl Script<'_> {
         let was = self.remembered(w)?;
         let number = |x: u64| i64::try_from(x).unwrap_or(i64::MAX);
         let prefill = self.blocks(judged.tokens)?;
-        self.set(Cached::Route, w, Remembered { blocks: number(judged.blocks), prefill, ..was }.to_string());
+        self.set(Late::Route, w, Remembered { blocks: number(judged.blocks), prefill, ..was }.to_string());
         Ok(judged.busy)
     }
 
@@ -284,10 +287,9 @@ impl Script<'_> {
 
     fn freshness(&mut self) -> Step<Freshness> {
         let ttl_ms = self.config()?.load_ttl_ms;
-        let away = self.grace().then(|| Away {
-            lasted_ms: unsigned(self.s.away_ms.unwrap_or(0)),
-            until_ms: unsigned(self.s.grace_until.unwrap_or(0)),
-        });
+        let away = self
+            .grace()
+            .then(|| Away { lasted_ms: unsigned(self.s.away_ms), until_ms: unsigned(self.s.grace_until.unwrap_or(0)) });
         Ok(Freshness { now_ms: unsigned(self.now), ttl_ms, away })
     }
 }
