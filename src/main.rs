@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::FromArgMatches;
 
-use tidegate::cli::resolve::{Job, Plan, plan};
+use tidegate::cli::resolve::{Job, Operator, Plan, Server, plan};
 use tidegate::cli::{Cli, help};
 use tidegate::config::redis::RedisSettings;
-use tidegate::shutdown::Shutdown;
+use tidegate::shutdown::{Shutdown, interrupted};
 use tidegate::store::Store;
 use tidegate::{demo, frontend, mock_engine, ops, telemetry, worker};
 
@@ -41,6 +41,9 @@ fn read() -> Result<Plan, ExitCode> {
     let cli = matches.map_err(|shown| {
         // Help and version go to standard output; a reader that has gone is no concern.
         let _closed = shown.print();
+        if let Some(line) = help::unknown_flag(&shown, std::env::args_os().filter_map(|word| word.into_string().ok())) {
+            let _closed = writeln!(io::stderr(), "{line}");
+        }
         ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(REFUSED))
     })?;
     plan(&cli, std::env::vars_os().collect()).map_err(|refused| complain(&refused.to_string(), REFUSED))
@@ -52,24 +55,24 @@ fn complain(message: &str, code: u8) -> ExitCode {
 }
 
 async fn run(job: Job) -> anyhow::Result<ExitCode> {
-    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
-    let Shutdown { drain, now } = shutdown;
+    match job {
+        Job::Serve(server) => serve(server).await,
+        Job::Operate(operator, redis) => tokio::select! {
+            done = operate(operator, store(redis)) => done,
+            // How `status --watch` ends.
+            signal = interrupted() => signal.context("cannot listen for signals").map(|()| ExitCode::SUCCESS),
+        },
+    }
+}
+
+async fn serve(server: Server) -> anyhow::Result<ExitCode> {
+    let Shutdown { drain, now } = Shutdown::on_signals().context("cannot listen for signals")?;
     let work = async {
-        match job {
-            Job::Frontend(settings, redis) => frontend::run(*settings, store(redis), drain).await?,
-            Job::Worker(settings, redis) => worker::run(*settings, store(redis), drain).await?,
-            Job::MockEngine(settings) => mock_engine::run(settings, drain).await?,
-            Job::Demo(settings) => demo::run(settings, drain, &mut io::stdout()).await?,
-            Job::Status(settings, redis) => {
-                quiet(ops::status::run(settings, &store(redis), &mut io::stdout(), drain).await)?;
-            }
-            Job::Thresholds(settings, redis) => {
-                quiet(ops::thresholds::run(settings, &store(redis), &mut io::stdout()).await)?;
-            }
-            Job::Doctor(settings, redis) => {
-                let sound = ops::doctor::run(settings, &store(redis), &mut io::stdout()).await;
-                return Ok(if quiet(sound)?.unwrap_or(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-            }
+        match server {
+            Server::Frontend(settings, redis) => frontend::run(*settings, told(redis), drain).await?,
+            Server::Worker(settings, redis) => worker::run(*settings, told(redis), drain).await?,
+            Server::MockEngine(settings) => mock_engine::run(settings, drain).await?,
+            Server::Demo(settings) => demo::run(settings, drain, &mut io::stdout()).await?,
         }
         Ok(ExitCode::SUCCESS)
     };
@@ -79,12 +82,25 @@ async fn run(job: Job) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A reader that has gone (`tidegate status | head`) is no error.
-fn quiet<T>(done: Result<T, ops::Error>) -> Result<Option<T>, ops::Error> {
-    match done {
-        Err(why) if why.is_closed_pipe() => Ok(None),
-        done => done.map(Some),
+async fn operate(operator: Operator, store: Store) -> anyhow::Result<ExitCode> {
+    let out = &mut io::stdout();
+    let sound = match operator {
+        Operator::Status(settings) => ops::status::run(settings, &store, out).await.map(|()| true),
+        Operator::Thresholds(settings) => ops::thresholds::run(settings, &store, out).await.map(|()| true),
+        Operator::Doctor(settings) => ops::doctor::run(settings, &store, out).await,
+    };
+    match sound {
+        Ok(false) => Ok(ExitCode::FAILURE),
+        // A reader that has gone (`tidegate status | head`) is no error.
+        Err(why) if !why.is_closed_pipe() => Err(why.into()),
+        Ok(true) | Err(_) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// As [`store`], and says so in the log. Nothing is connected yet: a Redis that is not there shows in `/ready`.
+fn told(redis: RedisSettings) -> Store {
+    tracing::info!("Redis is {}, with {} ms for a call", redis.url, redis.timeout.as_millis());
+    store(redis)
 }
 
 fn store(redis: RedisSettings) -> Store {

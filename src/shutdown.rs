@@ -18,7 +18,7 @@ impl Shutdown {
     /// # Errors
     /// The handlers cannot be installed.
     pub fn on_signals() -> std::io::Result<Self> {
-        let mut signals = Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
+        let mut signals = Signals::new()?;
         let shutdown = Self::default();
         let Self { drain, now } = shutdown.clone();
         tokio::spawn(async move {
@@ -33,12 +33,26 @@ impl Shutdown {
     }
 }
 
+/// Waits for the first signal, for commands that have nothing to drain.
+///
+/// # Errors
+/// The handlers cannot be installed.
+pub async fn interrupted() -> std::io::Result<()> {
+    let mut signals = Signals::new()?;
+    signals.next().await;
+    Ok(())
+}
+
 struct Signals {
     term: Signal,
     int: Signal,
 }
 
 impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",

@@ -114,7 +114,8 @@ impl Worker {
             admin: Admin::new(Arc::clone(&state), pushes.clone()),
             state: Arc::clone(&state),
         };
-        let limits = server::Limits { tell_peer: true, ..server::Limits::default() };
+        // A caller that ends its side has gone, and its slot is free at once: frontends count on it for the next one.
+        let limits = server::Limits { tell_peer: true, last_words: Duration::ZERO, ..server::Limits::default() };
         let server = tokio::spawn(server::serve(listener, limits, control.clone(), routes));
         tracing::info!(
             worker = %state.settings.worker,

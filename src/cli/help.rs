@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 
 use crate::config::{Resolved, Schema};
@@ -59,6 +60,16 @@ pub fn command() -> Command {
     })
 }
 
+/// What an unknown flag was given as: clap names the flag, the design asks for its value too.
+#[must_use]
+pub fn unknown_flag(error: &clap::Error, arguments: impl IntoIterator<Item = String>) -> Option<String> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let mut arguments = arguments.into_iter().skip_while(|word| !word.starts_with(flag.as_str()));
+    let word = arguments.next().filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    let value = arguments.next().filter(|next| !word.contains('=') && !next.starts_with('-'));
+    Some(format!("the unknown flag was given as: {word} {}", value.unwrap_or_default()))
+}
+
 /// The short help names the default, the long one the variable too.
 fn annotate(arg: Arg, defaults: Option<&Resolved>) -> Arg {
     let known = is_setting(&arg) || arg.get_id() == "config";
@@ -68,7 +79,7 @@ fn annotate(arg: Arg, defaults: Option<&Resolved>) -> Arg {
     let default = default.map_or_else(String::new, |default| format!(" [default: {}]", default.text));
     let variable = format!(" [env: TIDEGATE_{}]", arg.get_id().as_str().to_uppercase());
     let long = match arg.get_long_help() {
-        Some(long) => format!("{long}\n\n{}{variable}", default.trim_start()),
+        Some(long) => format!("{long}\n\n{}", format!("{default}{variable}").trim_start()),
         None => format!("{help}{default}{variable}"),
     };
     arg.help(format!("{help}{default}")).long_help(long)

@@ -16,8 +16,7 @@ use crate::config::environment::RUST_LOG;
 use crate::config::redis::RedisSettings;
 use crate::config::redis_url::RedisUrl;
 use crate::config::{Layers, Resolved, SettingsError, parse};
-use crate::demo;
-use crate::{frontend as edge, mock_engine as engine, ops as operator, telemetry, worker as sidecar};
+use crate::{demo, frontend as edge, mock_engine as engine, ops as operator, telemetry, worker as sidecar};
 
 use super::{Cli, Command, help};
 
@@ -47,20 +46,34 @@ const DAY_MS: u64 = 86_400_000;
 /// A command with its settings.
 #[derive(Debug)]
 pub enum Job {
+    /// Runs until a signal.
+    Serve(Server),
+    /// Does its work on this Redis and ends.
+    Operate(Operator, RedisSettings),
+}
+
+/// The commands that run until a signal.
+#[derive(Debug)]
+pub enum Server {
     /// `tidegate frontend`.
     Frontend(Box<edge::Settings>, RedisSettings),
-    /// `tidegate mock-engine`.
-    MockEngine(engine::Settings),
     /// `tidegate worker`.
     Worker(Box<sidecar::Settings>, RedisSettings),
+    /// `tidegate mock-engine`.
+    MockEngine(engine::Settings),
     /// `tidegate demo`.
     Demo(demo::Settings),
+}
+
+/// The operator's commands.
+#[derive(Debug)]
+pub enum Operator {
     /// `tidegate status`.
-    Status(operator::status::Settings, RedisSettings),
+    Status(operator::status::Settings),
     /// `tidegate thresholds`.
-    Thresholds(operator::thresholds::Settings, RedisSettings),
+    Thresholds(operator::thresholds::Settings),
     /// `tidegate doctor`.
-    Doctor(operator::doctor::Settings, RedisSettings),
+    Doctor(operator::doctor::Settings),
 }
 
 /// Puts all layers on top of one another and checks the result.
@@ -82,23 +95,18 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
     let layers = Layers { file: cli.global.config.as_ref().map(PathBuf::from), environment, flags };
     let settings = layers.resolve(&schema)?;
     let mut notes = Notes { warnings: settings.warnings.clone(), infos: Vec::new() };
-    let mut log = log(&settings, &mut notes.warnings)?;
+    let log = log(&settings, &mut notes.warnings)?;
     let redis = || RedisSettings::resolve(&settings);
     let job = match &cli.command {
-        Command::Frontend(_) => Job::Frontend(Box::new(frontend::frontend(&settings, &mut notes)?), redis()?),
-        Command::MockEngine(_) => Job::MockEngine(mock_engine::mock_engine(&settings)?),
-        Command::Worker(_) => Job::Worker(Box::new(worker::sidecar(&settings)?), redis()?),
-        Command::Status(_) => Job::Status(ops::status(&settings)?, redis()?),
-        Command::Thresholds(flags) => Job::Thresholds(ops::thresholds(&settings, flags)?, redis()?),
-        Command::Doctor(flags) => Job::Doctor(ops::doctor(&settings, flags)?, redis()?),
-        Command::Demo(_) => {
-            // Its table is what people want to see.
-            log.filter.get_or_insert_with(|| "error".to_owned());
-            Job::Demo(demo::Settings {
-                redis_url: settings.optional("redis_url", RedisUrl::parse)?,
-                seconds: settings.optional("seconds", parse::seconds(1, DAY_MS / 1_000))?,
-            })
+        Command::Frontend(_) => {
+            Job::Serve(Server::Frontend(Box::new(frontend::frontend(&settings, &mut notes)?), redis()?))
         }
+        Command::Worker(_) => Job::Serve(Server::Worker(Box::new(worker::sidecar(&settings)?), redis()?)),
+        Command::MockEngine(_) => Job::Serve(Server::MockEngine(mock_engine::mock_engine(&settings)?)),
+        Command::Demo(_) => Job::Serve(Server::Demo(demo(&settings)?)),
+        Command::Status(_) => Job::Operate(Operator::Status(ops::status(&settings)?), redis()?),
+        Command::Thresholds(flags) => Job::Operate(Operator::Thresholds(ops::thresholds(&settings, flags)?), redis()?),
+        Command::Doctor(flags) => Job::Operate(Operator::Doctor(ops::doctor(&settings, flags)?), redis()?),
     };
     Ok(Plan { log, notes, job })
 }
@@ -109,11 +117,18 @@ fn texts(flags: &impl Serialize) -> BTreeMap<String, String> {
     all.into_iter().filter_map(|(key, value)| Some((key, value.as_str()?.to_owned()))).collect()
 }
 
+fn demo(settings: &Resolved) -> Result<demo::Settings, SettingsError> {
+    Ok(demo::Settings {
+        redis_url: settings.optional("redis_url", RedisUrl::parse)?,
+        seconds: settings.optional("seconds", parse::seconds(1, DAY_MS / 1_000))?,
+    })
+}
+
 fn log(settings: &Resolved, warnings: &mut Vec<String>) -> Result<telemetry::Settings, SettingsError> {
     let words = [("text", telemetry::Format::Text), ("json", telemetry::Format::Json)];
     let format = settings.required("log_format", parse::one_of(&words))?;
     let mut filter = settings.optional("log", telemetry::check_filter)?;
-    if let (None, Some(text)) = (&filter, settings.variable(RUST_LOG).filter(|text| !text.is_empty())) {
+    if let (false, Some(text)) = (settings.given("log"), settings.variable(RUST_LOG).filter(|text| !text.is_empty())) {
         match telemetry::check_filter(text) {
             Ok(text) => filter = Some(text),
             Err(reason) => warnings.push(format!("environment variable {RUST_LOG}: {text:?} {reason}; it is ignored")),

@@ -26,8 +26,8 @@ pub(super) const SLOTS: u64 = 8;
 pub(super) const QUEUE: u64 = 4;
 /// Generated tokens per second of a request.
 pub(super) const DECODE: f64 = 40.0;
-/// KV blocks of an engine: eight requests of the demo's load fill 95 % of them.
-const BLOCKS: u64 = 240;
+/// KV blocks of an engine: eight requests of the demo's load fill all but a few of them.
+const BLOCKS: u64 = 212;
 /// `active_decode_blocks_threshold` of the demo.
 pub(super) const THRESHOLD: &str = "0.85";
 /// Budget of a call to Redis: generous, as everything shares this machine.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::Request;
+use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
+use hyper::{Request, Response, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
@@ -16,8 +17,8 @@ use tokio::task::JoinSet;
 
 use super::fleet::{Fleet, MODEL};
 
-/// Output of a request of the load: three seconds at the demo's decode rate.
-const OUTPUT: u64 = 120;
+/// Output of a request of the load: two and a half seconds at the demo's decode rate.
+const OUTPUT: u64 = 100;
 /// Text of its prompt, in bytes: 320 tokens.
 const PROMPT: usize = 1_280;
 /// Between two looks at how many requests are due.
@@ -132,10 +133,24 @@ impl Load {
         self.inner.state().answers.clone()
     }
 
-    /// Asks every frontend at the same moment; does not wait for the text of an answer.
-    pub(super) async fn probe(&self) -> Vec<Said> {
-        let all = (0..self.inner.frontends.len()).map(|frontend| self.inner.ask(frontend, 1, 4, false));
-        futures_util::future::join_all(all).await.into_iter().flatten().collect()
+    /// Asks the frontends beside the load.
+    pub(super) fn prober(&self) -> Prober {
+        Prober(self.inner.clone())
+    }
+}
+
+/// Asks frontends what they say at the moment; these answers are not counted.
+#[derive(Debug, Clone)]
+pub(super) struct Prober(Arc<Inner>);
+
+impl Prober {
+    /// Asks every frontend at the same time; none if one of them did not answer.
+    pub(super) async fn ask(&self) -> Option<Vec<Said>> {
+        let all = (0..self.0.frontends.len()).map(|frontend| async move {
+            let response = self.0.send(frontend, 1, 4).await?;
+            self.0.said(response).await
+        });
+        futures_util::future::join_all(all).await.into_iter().collect()
     }
 }
 
@@ -157,12 +172,7 @@ async fn generate(inner: Arc<Inner>) {
             let (inner, frontend) = (inner.clone(), next % inner.frontends.len().max(1));
             next += 1;
             requests.spawn(async move {
-                let said = inner.ask(frontend, OUTPUT, PROMPT, true).await;
-                if said.is_none()
-                    && let Some(answers) = inner.state().answers.get_mut(frontend)
-                {
-                    answers.failed += 1;
-                }
+                inner.serve(frontend).await;
             });
         }
         while requests.try_join_next().is_some() {}
@@ -170,12 +180,33 @@ async fn generate(inner: Arc<Inner>) {
 }
 
 impl Inner {
-    /// Sends a request, counts its answer as soon as its head is there, and reads it to the end or leaves.
-    async fn ask(&self, frontend: usize, output: u64, prompt: usize, to_the_end: bool) -> Option<Said> {
+    /// One request of the load: counts its answer as soon as its head is there, and reads it to the end.
+    async fn serve(&self, frontend: usize) {
+        let response = self.send(frontend, OUTPUT, PROMPT).await;
+        let (streaming, refused) = match response {
+            Some(response) if response.status() == StatusCode::OK => (Some(response), None),
+            Some(response) => (None, self.said(response).await),
+            None => (None, None),
+        };
+        if let Some(answers) = self.state().answers.get_mut(frontend) {
+            match (&streaming, refused) {
+                (Some(_), _) => answers.served += 1,
+                (None, Some(said)) => {
+                    *answers.refused.entry(said.reason.unwrap_or_else(|| said.status.to_string())).or_default() += 1;
+                }
+                (None, None) => answers.failed += 1,
+            }
+        }
+        if let Some(mut response) = streaming {
+            while let Some(Ok(_)) = response.frame().await {}
+        }
+    }
+
+    async fn send(&self, frontend: usize, output: u64, prompt: usize) -> Option<Response<Incoming>> {
         let address = self.frontends.get(frontend)?;
         let body = json!({
             "model": MODEL,
-            "messages": [{"role": "user", "content": "tide ".repeat(prompt / 5)}],
+            "messages": [{"role": "user", "content": "tide ".repeat(prompt.div_ceil(5))}],
             "max_tokens": output,
             "stream": true,
         });
@@ -183,24 +214,19 @@ impl Inner {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::from(body.to_string()))
             .ok()?;
-        let mut response = self.client.request(request).await.ok()?;
-        let status = response.status().as_u16();
+        self.client.request(request).await.ok()
+    }
+
+    /// Reads the head of an answer, and the body only of a refusal: a stream that is dropped is cancelled.
+    async fn said(&self, response: Response<Incoming>) -> Option<Said> {
+        let status = response.status();
         let revision =
             response.headers().get("x-tidegate-revision").and_then(|value| value.to_str().ok()?.parse().ok());
-        let mut said = Said { status, revision, reason: None };
-        if status == 200 {
-            if let Some(answers) = self.state().answers.get_mut(frontend) {
-                answers.served += 1;
-            }
-            while to_the_end && let Some(Ok(_)) = response.frame().await {}
-            return Some(said);
-        }
-        let body = response.into_body().collect().await.ok()?.to_bytes();
-        let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-        said.reason = value["error"]["reason"].as_str().map(str::to_owned);
-        if let Some(answers) = self.state().answers.get_mut(frontend) {
-            let reason = said.reason.clone().unwrap_or_else(|| status.to_string());
-            *answers.refused.entry(reason).or_default() += 1;
+        let mut said = Said { status: status.as_u16(), revision, reason: None };
+        if status != StatusCode::OK {
+            let body = response.into_body().collect().await.ok()?.to_bytes();
+            let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            said.reason = value["error"]["reason"].as_str().map(str::to_owned);
         }
         Some(said)
     }

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Error;
 use super::fleet::{DECODE, Fleet, MODEL, QUEUE, SLOTS, Shared, THRESHOLD};
-use super::load::{Answers, Curve, Load, Said};
+use super::load::{Answers, Curve, Load, Prober, Said};
 use super::table;
 use super::watch::{Turn, Watch};
 use crate::keys::ModelKeys;
@@ -21,8 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const LINE: Duration = Duration::from_secs(1);
 /// The table goes on for this long after the load has ended, until the gate has had time to open.
 const AFTER: Duration = Duration::from_secs(4);
-/// How often both frontends are asked until both answers fall between the same two changes.
-const PROBES: u32 = 20;
+/// How long both frontends are asked until both answers fall between the same two changes.
+const ASKING: Duration = Duration::from_secs(8);
 
 /// Runs the load and tells what happens.
 #[derive(Debug)]
@@ -30,11 +31,12 @@ pub(super) struct Story<'a> {
     fleet: &'a Fleet,
     load: &'a Load,
     watch: Watch,
+    news: JoinSet<Option<String>>,
 }
 
 impl<'a> Story<'a> {
     pub(super) fn new(fleet: &'a Fleet, load: &'a Load) -> Self {
-        Self { fleet, load, watch: Watch::default() }
+        Self { fleet, load, watch: Watch::default(), news: JoinSet::new() }
     }
 
     /// Follows the curve to its end.
@@ -53,17 +55,19 @@ impl<'a> Story<'a> {
             });
             self.load.set(rate);
             let answers = self.load.answers();
-            let turn = self.watch.see(now, answers.iter().map(Answers::refusals).sum());
-            if let Some(turn) = turn
-                && let Some(news) = self.news(turn).await
-            {
-                writeln!(out, "{news}")?;
+            if let Some(turn) = self.watch.see(now, answers.iter().map(Answers::refusals).sum()) {
+                self.news.spawn(news(self.load.prober(), turn));
+            }
+            while let Some(news) = self.news.try_join_next() {
+                if let Ok(Some(news)) = news {
+                    writeln!(out, "{news}")?;
+                }
             }
             if now >= next {
-                next += LINE;
+                next = Duration::from_secs(now.as_secs()) + LINE;
                 match self.fleet.snapshot().await {
                     Ok(page) => writeln!(out, "{}", table::line(now.as_secs(), rate, &page, &before, &answers))?,
-                    Err(error) => writeln!(out, "{:>4}  no view of the state: {error}", now.as_secs())?,
+                    Err(error) => writeln!(out, "{:>3}s  no view of the state: {error}", now.as_secs())?,
                 }
                 out.flush()?;
                 before = answers;
@@ -73,20 +77,19 @@ impl<'a> Story<'a> {
             }
         }
     }
+}
 
-    /// Asks both frontends at once, until both have answered on the same state.
-    async fn news(&mut self, turn: Turn) -> Option<String> {
-        let mut last = None;
-        for _ in 0..PROBES {
-            let said = self.load.probe().await;
-            if said.len() == self.fleet.frontends.len() && shows(turn, &said) {
-                last = Some(said);
-                break;
+/// Asks both frontends at once, until both have answered on the same state.
+async fn news(prober: Prober, turn: Turn) -> Option<String> {
+    let asking = async {
+        loop {
+            if let Some(said) = prober.ask().await.filter(|said| shows(turn, said)) {
+                return tell(turn, &said);
             }
+            tokio::time::sleep(LOOK / 4).await;
         }
-        self.watch.expect(self.load.answers().iter().map(Answers::refusals).sum());
-        Some(tell(turn, &last?))
-    }
+    };
+    tokio::time::timeout(ASKING, asking).await.ok()
 }
 
 /// Whether the answers show the turn: refusals on one revision, or no refusal.

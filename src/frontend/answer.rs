@@ -87,7 +87,8 @@ impl Addressee {
         reason: Option<Reason>,
         drain: Option<Drain>,
     ) -> Response {
-        let body = self.dialect.body(words, detail, revision, &self.id());
+        let id = if self.dialect == Dialect::Anthropic { self.id() } else { String::new() };
+        let body = self.dialect.body(words, detail, revision, &id);
         let mut answer: Response = json_answer(words.status, body);
         let headers = answer.headers_mut();
         headers.insert(REQUEST_ID, self.id.clone());

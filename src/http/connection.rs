@@ -21,8 +21,6 @@ use super::serve::{Control, Limits, Peer};
 use super::socket::{self, Io, Phase, Shared};
 use crate::core::refusal::Fault;
 
-/// A client that has ended its side still gets an answer that is ready within this time.
-const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Most that is read, and for how long, from a client whose request was answered before it had all come: closing at
 /// once would make the kernel throw the answer away.
 const LINGER: (usize, Duration) = (16 * 1024 * 1024, Duration::from_secs(1));
@@ -64,7 +62,7 @@ where
         tokio::select! {
             biased;
             () = control.cutting().cancelled() => {}
-            () = left(&stream, &shared) => {}
+            () = left(&stream, &shared, limits.last_words) => {}
             () = overdue(&shared, limits) => {
                 if shared.phase().0 == Phase::Head {
                     let _ = stream.try_write(&raw(Fault::HeaderTimeout));
@@ -90,9 +88,9 @@ where
 }
 
 /// The client has gone: at once if the connection is dead, after its last words if it has only ended its side.
-async fn left(stream: &TcpStream, shared: &Shared) {
+async fn left(stream: &TcpStream, shared: &Shared, last_words: Duration) {
     if !socket::gone(stream).await && shared.phase().0 != Phase::Idle {
-        tokio::time::sleep(LAST_WORDS).await;
+        tokio::time::sleep(last_words).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::core::refusal::{Fault, Words};
 
@@ -30,27 +30,22 @@ impl Dialect {
     #[must_use]
     pub fn body(self, words: &Words, detail: Option<&str>, revision: Option<u64>, request_id: &str) -> String {
         let message = detail.unwrap_or(words.message);
-        match self {
-            Self::OpenAi => json!({
-                "error": {
-                    "message": message,
-                    "type": words.kind,
-                    "code": words.status,
-                    "param": null,
-                    "reason": words.reason,
-                    "revision": revision,
-                },
-                "message": message,
-                "type": words.kind,
-                "code": words.status,
+        let Words { status: code, kind, anthropic, reason, .. } = *words;
+        let body = match self {
+            Self::OpenAi => serde_json::to_string(&OpenAiBody {
+                error: OpenAiError { message, kind, code, param: (), reason, revision },
+                message,
+                kind,
+                code,
             }),
-            Self::Anthropic => json!({
-                "type": "error",
-                "error": { "type": words.anthropic, "message": message },
-                "request_id": request_id,
+            Self::Anthropic => serde_json::to_string(&AnthropicBody {
+                kind: "error",
+                error: AnthropicError { kind: anthropic, message },
+                request_id,
             }),
-        }
-        .to_string()
+        };
+        // Strings and numbers can always be written.
+        body.unwrap_or_default()
     }
 
     /// One event that ends a stream which cannot go on: what clients of the API take for an error.
@@ -62,6 +57,41 @@ impl Dialect {
             Self::Anthropic => format!("event: error\ndata: {body}\n\n"),
         }
     }
+}
+
+#[derive(Serialize)]
+struct OpenAiBody<'a> {
+    error: OpenAiError<'a>,
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct OpenAiError<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    code: u16,
+    param: (),
+    reason: &'a str,
+    revision: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct AnthropicBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    error: AnthropicError<'a>,
+    request_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct AnthropicError<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    message: &'a str,
 }
 
 /// An answer with a JSON body.
@@ -88,6 +118,8 @@ pub(super) fn raw(fault: Fault) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::core::refusal::{OverloadStatus, Reason};
 

@@ -34,13 +34,22 @@ pub struct Limits {
     pub idle: Duration,
     /// Connections at a time; 64 more are served with [`Peer::beyond_cap`] set, further ones wait.
     pub connections: usize,
+    /// A client that has ended its side still gets an answer that is ready within this time. Meanwhile its request
+    /// keeps its place.
+    pub last_words: Duration,
     /// Every request carries its [`Peer`] as an extension; else only those beyond the cap do.
     pub tell_peer: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { header: Duration::from_secs(10), idle: Duration::from_secs(75), connections: 10_000, tell_peer: false }
+        Self {
+            header: Duration::from_secs(10),
+            idle: Duration::from_secs(75),
+            connections: 10_000,
+            last_words: Duration::from_millis(200),
+            tell_peer: false,
+        }
     }
 }
 

@@ -253,6 +253,42 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener>
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn f105_a_peer_that_vanishes_is_given_up_after_30_s() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (_client, (stream, _)) = (client.unwrap(), accepted.unwrap());
+        prepare(&stream);
+        let socket = socket2::SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+        let probes = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert_eq!(socket.tcp_keepalive_time().unwrap() + probes, VANISHED);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(VANISHED));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_end_is_seen_behind_bytes_that_nobody_reads() {
+        for reset in [false, true] {
+            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = listener.local_addr().unwrap();
+            let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let (client, (stream, _)) = (client.unwrap(), accepted.unwrap());
+            client.writable().await.unwrap();
+            client.try_write(b"unread").unwrap();
+            stream.readable().await.unwrap();
+            let silent = tokio::time::timeout(Duration::from_millis(50), gone(&stream)).await;
+            assert!(silent.is_err(), "it is there");
+            if reset {
+                client.set_zero_linger().unwrap();
+            }
+            drop(client);
+            assert_eq!(gone(&stream).await, reset, "a reset ends both sides");
+        }
+    }
+
     #[test]
     fn finds_a_length_in_a_raw_head_only() {
         let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";

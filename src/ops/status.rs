@@ -8,7 +8,6 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use super::Error;
 use crate::core::id::ModelName;
@@ -62,25 +61,17 @@ pub async fn look(store: &Store, model: Option<&ModelName>) -> Result<View, Erro
     Ok(View { namespace: store.namespace().to_string(), redis: store.describe(), warnings, models })
 }
 
-/// Shows it, once or until `shutdown`.
+/// Shows it, once or, with `watch`, until the future is dropped.
 ///
 /// # Errors
 /// The first look fails, or the output cannot be written. With `watch`, a later look that fails is shown and repeated.
-pub async fn run(
-    settings: Settings,
-    store: &Store,
-    out: &mut (dyn Write + Send),
-    shutdown: CancellationToken,
-) -> Result<(), Error> {
+pub async fn run(settings: Settings, store: &Store, out: &mut (dyn Write + Send)) -> Result<(), Error> {
     show(&look(store, settings.model.as_ref()).await?, &settings, out)?;
     if !settings.watch {
         return Ok(());
     }
     loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            () = tokio::time::sleep(settings.interval) => {}
-        }
+        tokio::time::sleep(settings.interval).await;
         match look(store, settings.model.as_ref()).await {
             Ok(view) => show(&view, &settings, out)?,
             Err(why) => tracing::warn!("{why}"),

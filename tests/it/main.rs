@@ -6,6 +6,7 @@
 mod admission;
 mod cluster;
 mod contract;
+mod demo;
 mod edge;
 mod faults;
 mod harness;

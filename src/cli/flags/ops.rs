@@ -96,6 +96,10 @@ pub enum ThresholdsCommand {
 #[derive(Debug, Clone, Args)]
 pub struct Change {
     /// Such as active_decode_blocks_threshold=0.85; None unsets
+    ///
+    /// The fields: active_decode_blocks_threshold, active_prefill_tokens_threshold,
+    /// active_prefill_tokens_threshold_frac, max_inflight, router_mode, load_ttl_ms, track_output_blocks,
+    /// track_active_blocks, kv_block_size.
     #[arg(required = true, value_name = "FIELD=VALUE")]
     pub changes: Vec<String>,
 }

@@ -27,7 +27,7 @@ fn refusal(arguments: &str, environment: &[(&str, &str)]) -> String {
 
 fn sidecar(arguments: &str, environment: &[(&str, &str)]) -> Box<sidecar::Settings> {
     match planned(&format!("worker --model m --worker-id w {arguments}"), environment) {
-        Ok(Plan { job: Job::Worker(settings, _), .. }) => settings,
+        Ok(Plan { job: Job::Serve(Server::Worker(settings, _)), .. }) => settings,
         other => panic!("{other:?}"),
     }
 }
@@ -41,7 +41,7 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 
 fn frontend(arguments: &str, environment: &[(&str, &str)]) -> (Box<edge::Settings>, Notes) {
     match planned(&format!("frontend {arguments}"), environment) {
-        Ok(Plan { job: Job::Frontend(settings, _), notes, .. }) => (settings, notes),
+        Ok(Plan { job: Job::Serve(Server::Frontend(settings, _)), notes, .. }) => (settings, notes),
         other => panic!("{other:?}"),
     }
 }
@@ -225,7 +225,7 @@ fn a_password_is_read_from_its_file_and_never_shown() {
     let plan = planned(&line, &[]).unwrap();
     let shown = format!("{plan:?}");
     assert!(!shown.contains("hunter2") && !shown.contains("other"), "{shown}");
-    let Job::Status(_, redis) = plan.job else { panic!("{shown}") };
+    let Job::Operate(Operator::Status(_), redis) = plan.job else { panic!("{shown}") };
     assert_eq!(redis.url.password.map(|word| word.reveal().to_owned()), Some("hunter2".to_owned()));
     let message = refusal("status --redis-url redis://me:hunter2@h:x/0", &[]);
     assert!(message.contains("redis://***@h:x/0") && !message.contains("hunter2"), "{message}");
@@ -243,7 +243,10 @@ fn none_unsets_and_empty_is_refused() {
 #[test]
 fn toml_numbers_and_switches_are_values_too() {
     let (_dir, path) = file("redis_timeout_ms = 1_000\n[status]\njson = true\nmodel = \"m\"\n");
-    let Job::Status(status, redis) = planned(&format!("status --config {path}"), &[]).unwrap().job else { panic!() };
+    let Job::Operate(Operator::Status(status), redis) = planned(&format!("status --config {path}"), &[]).unwrap().job
+    else {
+        panic!()
+    };
     assert!(status.json);
     assert_eq!(redis.timeout.as_millis(), 1_000);
     let (_dir, path) = file("[status]\njson = 7\n");

@@ -133,3 +133,38 @@ async fn slow_and_silent_peers_do_not_hinder_the_others() {
     drop((streams, slow));
     eventually("all places are free", async || rig.inflight("w1").await == 0 && stub.running() == 0).await;
 }
+
+/// Processor time that a process has used so far.
+fn used(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit(')').next().unwrap().split_whitespace().collect::<Vec<_>>();
+    let ticks: u64 = after_name[11].parse::<u64>().unwrap() + after_name[12].parse::<u64>().unwrap();
+    Duration::from_millis(10 * ticks)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn f133_without_descriptors_it_waits_and_does_not_spin() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let fleet = crate::harness::Fleet::new();
+    let frontend = fleet.frontend(&[]).await;
+    let pid = frontend.pid();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+    let limit = |current| Rlimit { current: Some(current), maximum: Some(1024) };
+    let own = Pid::from_raw(pid.cast_signed());
+    prlimit(own, Resource::Nofile, limit(open + 10)).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..60 {
+        let mut client = Connection::open(frontend.address()).await.unwrap();
+        client.send(request("GET", "/live", "", b"")).await.unwrap();
+        clients.push(client);
+    }
+    assert_eq!(clients[0].answer().await.unwrap().status, 200);
+    let before = used(pid);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(used(pid) - before < Duration::from_millis(500), "it spins");
+    prlimit(own, Resource::Nofile, limit(1024)).unwrap();
+    for client in &mut clients[1..] {
+        assert_eq!(client.answer().await.unwrap().status, 200, "those who waited are served");
+    }
+}

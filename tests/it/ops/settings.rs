@@ -16,7 +16,8 @@ async fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 async fn bad_settings_end_with_code_2_before_a_port_opens() {
     let worker = ["worker", "--model", "m", "--worker-id", "w", "--listen", "127.0.0.1:0"];
     for (arguments, environment, parts) in [
-        (vec!["frontend", "--bogus", "1"], vec![], vec!["--bogus"]),
+        (vec!["frontend", "--bogus", "17"], vec![], vec!["--bogus 17"]),
+        (vec!["frontend", "--bogus=17"], vec![], vec!["--bogus=17"]),
         (vec!["bogus"], vec![], vec!["bogus"]),
         (
             vec!["frontend", "--active-decode-blocks-threshold", "nan"],

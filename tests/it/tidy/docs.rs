@@ -82,6 +82,21 @@ fn every_metric_is_in_the_readme() {
     none(&untold.map(|name| format!("README.md: does not tell of the metric `{name}`")).collect::<Vec<_>>());
 }
 
+/// The words for programs in `src/core/refusal.rs`: quoted, with an underscore, and not Anthropic's kinds of error.
+#[test]
+fn every_reason_is_in_the_readme() {
+    let readme = File::read("README.md").text;
+    let file = File::read("src/core/refusal.rs");
+    let words = file.code().flat_map(|(_, line)| line.split('"').skip(1).step_by(2));
+    let kinds = |word: &str| word.ends_with("_error") || word == "request_too_large";
+    let reasons =
+        words.filter(|w| w.contains('_') && w.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !kinds(w));
+    let reasons: Vec<&str> = reasons.collect();
+    assert!(reasons.len() > 20, "only {reasons:?} found");
+    let untold = reasons.iter().filter(|reason| !readme.contains(&format!("`{reason}`")));
+    none(&untold.map(|reason| format!("README.md: does not tell of the reason `{reason}`")).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_readme_and_the_map_name_files_that_are_there() {
     let mut offences = Vec::new();
