@@ -11,6 +11,10 @@ const QUEUE: u64 = 2;
 const CROWD: usize = 200;
 const FITS: usize = WORKERS * (SLOTS + QUEUE) as usize;
 
+/// On a machine that runs many tests at once a call to Redis may take longer than the usual budget; then the answer is
+/// a 503 or one of static mode, which is not what is tested here.
+const PATIENT: [&str; 2] = ["--redis-timeout-ms", "10000"];
+
 /// Four workers with four slots and two queue places each, engines that hold.
 async fn workers(fleet: &Fleet) -> Vec<(Stub, Process)> {
     let mut workers = Vec::new();
@@ -51,13 +55,14 @@ async fn bursts(frontends: usize) {
     let workers = workers(&fleet).await;
     let mut all = Vec::new();
     for _ in 0..frontends {
-        all.push(fleet.frontend(&[]).await);
+        all.push(fleet.frontend(&PATIENT).await);
     }
     let mut records = Vec::new();
     for round in 0..rounds(3, 20) {
         let answers = burst(&fleet, &all, &workers).await;
         let (served, refused) = (with_status(&answers, 200), with_status(&answers, 529));
-        assert_eq!((served, refused), (FITS, CROWD - FITS), "round {round}");
+        let other = answers.iter().find(|answer| ![200, 529].contains(&answer.status));
+        assert_eq!((served, refused), (FITS, CROWD - FITS), "round {round}: {other:?}");
         assert!(answers.iter().filter(|answer| answer.status == 529).all(|answer| answer.reason() == "at_capacity"));
         let round: Vec<Record> = answers.iter().map(Record::of).collect();
         assert_eq!(replay(&round, &caps()), Ok(()));
@@ -96,7 +101,7 @@ async fn a_churning_fleet_gives_one_answer_per_revision() {
         let worker = fleet.worker(&format!("w{index}"), &engine, &limits).await;
         workers.push((engine, worker));
     }
-    let frontends = [fleet.frontend(&[]).await, fleet.frontend(&[]).await];
+    let frontends = [fleet.frontend(&PATIENT).await, fleet.frontend(&PATIENT).await];
     let addresses = frontends.each_ref().map(Process::address);
     let mut records = Vec::new();
     for _ in 0..rounds(4, 40) {
