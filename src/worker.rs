@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use settings::Settings;
 
+use crate::http::descriptors;
 use crate::http::serve::{self as server, Control};
 use crate::http::upstream::Upstream;
 use crate::metrics::worker::WorkerMetrics;
@@ -115,7 +116,12 @@ impl Worker {
             state: Arc::clone(&state),
         };
         // A caller that ends its side has gone, and its slot is free at once: frontends count on it for the next one.
-        let limits = server::Limits { tell_peer: true, last_words: Duration::ZERO, ..server::Limits::default() };
+        let limits = server::Limits {
+            connections: descriptors::connections(server::Limits::default().connections),
+            tell_peer: true,
+            last_words: Duration::ZERO,
+            ..server::Limits::default()
+        };
         let server = tokio::spawn(server::serve(listener, limits, control.clone(), routes));
         tracing::info!(
             worker = %state.settings.worker,

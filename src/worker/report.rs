@@ -202,8 +202,14 @@ impl Reporter {
             }
             _ => false,
         };
-        if due && self.store.index(&IndexOp::Touch(self.state.settings.model.clone())).await.is_ok() {
-            self.touched = Some(now);
+        if !due {
+            return;
+        }
+        match self.store.index(&IndexOp::Touch(self.state.settings.model.clone())).await {
+            Ok(_) => self.touched = Some(now),
+            // Tried again with the next report.
+            Err(error) if self.may_log() => tracing::warn!(%error, "the index of models is not told of this one"),
+            Err(_) => {}
         }
     }
 }
