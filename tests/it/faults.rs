@@ -4,6 +4,7 @@ mod leaks;
 mod leases;
 mod names;
 mod numbers;
+mod outage;
 mod races;
 mod ranks;
 mod replicas;
