@@ -7,6 +7,7 @@
 pub(crate) mod both;
 mod damage;
 mod fleet;
+mod names;
 pub(crate) mod real;
 mod steps;
 

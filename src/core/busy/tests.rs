@@ -59,7 +59,7 @@ fn only_configured_checks_fire_p4_p5_p6() {
         Rank { active_prefill_tokens: now(5_000), max_num_batched_tokens: Some(1_000), ..decode(Some(100), None) };
     assert!(!busy(full, &Config::default()));
     assert!(!busy(prefill(5_000, Some(1_000)), &decode_above(0.6)));
-    assert!(!busy(decode(Some(90), Some(90)), &prefill_above(super::super::thresholds::MAX_INTEGER)));
+    assert!(!busy(decode(Some(90), Some(90)), &prefill_above(MAX_INTEGER)));
     assert!(!busy(decode(Some(90), Some(90)), &fraction_above(2.0)));
 }
 
@@ -142,7 +142,7 @@ fn f045_large_figures_are_exact() {
     assert!(!busy(prefill(999_999_999, None), &config));
     assert!(!busy(prefill(1_000_000_000, None), &config));
     assert!(busy(prefill(1_000_000_001, None), &config));
-    let top = super::super::thresholds::MAX_INTEGER;
+    let top = MAX_INTEGER;
     assert!(busy(prefill(top, None), &prefill_above(top - 1)));
     assert!(!busy(prefill(top, None), &prefill_above(top)));
 }

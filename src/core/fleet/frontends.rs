@@ -15,6 +15,14 @@ use crate::core::op::{Caller, Fenced, Held, Pulse, Reconcile, Reconciled, Sweep,
 /// Up to so many workers, sums are checked whole.
 const FEW: usize = 256;
 
+/// What the check of the sums finds; empty in large fleets.
+#[derive(Debug, Default)]
+struct Sums {
+    inflight: Vec<(WorkerId, u64)>,
+    /// Not closed as expired, and not in `P:workers`: nobody would notice their silence.
+    unheard: Vec<String>,
+}
+
 impl Script<'_> {
     pub(super) fn hello(&mut self, c: &Caller) -> Step<Fenced<Welcome>> {
         self.prologue(true)?;
@@ -37,7 +45,7 @@ impl Script<'_> {
         };
         let f = c.frontend.as_str();
         let leases = member.map_or(0, |m| m.leases);
-        let (inflight, unheard) = self.check_sums(f, leases)?;
+        let Sums { inflight, unheard } = self.check_sums(f, leases)?;
         self.notice()?;
         self.keep_alive(f)?;
         self.acknowledge(c, leases)?;
@@ -67,8 +75,7 @@ impl Script<'_> {
     }
 
     /// State that is not the sum of its parts has lost writes, or was written by hand.
-    /// Returns what is in flight, and who is unheard of: not closed as expired, and not in `P:workers`.
-    fn check_sums(&mut self, f: &str, leases: i64) -> Step<(Vec<(WorkerId, u64)>, Vec<String>)> {
+    fn check_sums(&mut self, f: &str, leases: i64) -> Step<Sums> {
         if self.stored_leases(f)? != leases {
             return broken(format!("leases of {f}"));
         }
@@ -80,7 +87,7 @@ impl Script<'_> {
             return broken("gates and counts");
         }
         if workers.len() > FEW {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(Sums::default());
         }
         let (mut sum, mut live, mut live_busy) = (0, 0, 0);
         let (mut inflight, mut open) = (Vec::with_capacity(workers.len()), Vec::new());
@@ -106,7 +113,7 @@ impl Script<'_> {
         } else {
             open.clear();
         }
-        Ok((inflight, open))
+        Ok(Sums { inflight, unheard: open })
     }
 
     pub(super) fn reconcile(&mut self, op: &Reconcile, limits: Limits) -> Step<Fenced<Reconciled>> {

@@ -5,44 +5,15 @@ use std::fmt::{Debug, Write as _};
 use tidegate::core::fleet::Limits;
 use tidegate::core::id::{FrontendId, Incarnation, LeaseId, WorkerId};
 use tidegate::core::op::{
-    Admission, Caller, Configure, Decide, Decided, Drain, Fenced, Figure, FigureKind, Heartbeat, Held, Hello, Leave,
-    Page, Pulse, Reconcile, Reconciled, Register, Registered, Registration, Repair, Report, Snapshot, Source, Sweep,
-    Swept, Verdict,
+    Admission, Caller, Configure, Decide, Decided, Drain, Fenced, Heartbeat, Held, Hello, Leave, Page, Pulse,
+    Reconcile, Reconciled, Register, Registered, Repair, Report, Snapshot, Source, Sweep, Swept, Verdict,
 };
-use tidegate::core::thresholds::Field;
 use tidegate::scripts::Operation;
 
 use super::both::Both;
+use super::names::{field_of, figures_of, registration, value_of, worker};
 use super::real::Real;
 use super::steps::{self, Slip, Step};
-
-/// Workers' names: bars, spaces, other alphabets, something that looks like a pattern.
-pub(crate) const WORKERS: [&str; 5] = ["w1", "w|2", "wörker 3", "%w[4]", "ghost"];
-/// Values for the configuration, good and bad.
-const VALUES: [&str; 22] = [
-    "0.5",
-    "0",
-    "1",
-    "0.85",
-    "7",
-    "3",
-    "100",
-    "1000",
-    "true",
-    "false",
-    "round-robin",
-    "random",
-    "power-of-two",
-    "least-loaded",
-    "kv",
-    "direct",
-    "-1",
-    "nan",
-    "1e309",
-    "",
-    " 1",
-    "9007199254740992",
-];
 
 /// A frontend as a caller.
 #[derive(Debug, Clone)]
@@ -363,7 +334,7 @@ impl<'a> Parties<'a> {
         let mut known = self.processes.iter().filter(|p| p.worker == worker(w));
         match which {
             0 | 1 => known.find_map(|p| p.incarnation.clone()),
-            2 => known.filter_map(|p| p.incarnation.clone()).last(),
+            2 => known.rev().find_map(|p| p.incarnation.clone()),
             _ => Some(Incarnation::new(self.now, "other")),
         }
     }
@@ -431,52 +402,4 @@ impl<'a> Parties<'a> {
         self.both.configure_by_hand(field, value);
         self.both.same_state()
     }
-}
-
-pub(crate) fn worker(i: usize) -> WorkerId {
-    WorkerId::parse(WORKERS[i % WORKERS.len()]).expect("a name")
-}
-
-fn field_of(i: u8) -> &'static str {
-    Field::ALL.get(usize::from(i) % (Field::ALL.len() + 1)).map_or("nonsense", |field| field.name())
-}
-
-fn value_of(i: u8) -> &'static str {
-    VALUES[usize::from(i) % VALUES.len()]
-}
-
-fn registration(worker: &WorkerId, p: usize, shape: &steps::Shape) -> Registration {
-    let mut r = Registration {
-        worker: worker.clone(),
-        url: format!("http://p{p}:9000"),
-        data_parallel_start_rank: u32::from(shape.start),
-        data_parallel_size: u32::from(shape.size),
-        engine_request_limit: shape.slots.map(u64::from),
-        request_queue_limit: u64::from(shape.queue),
-        kv_block_size: 16,
-        draining: shape.draining,
-        engine_down: shape.engine_down,
-        worker_ttl_ms: 5_000,
-    };
-    match shape.odd {
-        1 => r.url = String::new(),
-        2 => r.url = "http://a\nb".into(),
-        3 => r.data_parallel_size = 1_025,
-        4 => r.engine_request_limit = Some(0),
-        5 => r.worker_ttl_ms = 4_999,
-        6 => r.worker_ttl_ms = 60_000,
-        7 => r.kv_block_size = 0,
-        8 => r.url = "http://other|url:1/|x".into(),
-        _ => {}
-    }
-    r
-}
-
-fn figures_of(figures: &[steps::Figure]) -> Vec<Figure> {
-    let figure = |f: &steps::Figure| Figure {
-        rank: u32::from(f.rank),
-        kind: FigureKind::ALL[usize::from(f.kind)],
-        value: f.value,
-    };
-    figures.iter().map(figure).collect()
 }

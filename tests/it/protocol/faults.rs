@@ -214,7 +214,7 @@ impl World<'_> {
             Held::Stream(_) | Held::Other => Vec::new(),
         };
         // Of a worker's own hash and of the leases, the whole key or one field; of the counters only those that matter.
-        let whole = part.is_none() || (matches!(key, "worker" | "leases") && part_or_0 % 2 == 0);
+        let whole = part.is_none() || (matches!(key, "worker" | "leases") && part_or_0.is_multiple_of(2));
         if key == "stats" {
             let matter =
                 ["epoch", "revision", "heard", "healing_until", "grace_until", "inflight_total", "live", "born"];
