@@ -41,6 +41,8 @@ pub enum Command {
     Status(flags::Status),
     /// Read and change thresholds and routing fields of a model
     Thresholds(flags::Thresholds),
+    /// Print the built-in settings: every key of a settings file, with its default
+    Defaults,
     /// Check the shared state against its invariants; exit code 1 if one is broken
     Doctor(flags::Doctor),
 }
@@ -57,6 +59,7 @@ impl Command {
             Self::Status(_) => "status",
             Self::Thresholds(_) => "thresholds",
             Self::Doctor(_) => "doctor",
+            Self::Defaults => "defaults",
         }
     }
 }

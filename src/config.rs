@@ -84,7 +84,7 @@ pub enum SettingsError {
         file: String,
     },
     /// The settings file cannot be read.
-    #[error("--config {file}: {reason}")]
+    #[error("--config {file:?}: {reason}")]
     File {
         /// The file.
         file: String,
@@ -140,8 +140,12 @@ pub fn defaults(schema: &Schema) -> Option<Resolved> {
     Layers::default().resolve(schema).ok()
 }
 
+/// How origins begin.
+const FLAG: &str = "flag --";
+const VARIABLE: &str = "environment variable ";
+
 fn flag_origin(key: &str) -> String {
-    format!("flag --{}", key.replace('_', "-"))
+    format!("{FLAG}{}", key.replace('_', "-"))
 }
 
 fn text_value(text: &str, origin: &str) -> Value {

@@ -57,6 +57,11 @@ fn complain(message: &str, code: u8) -> ExitCode {
 async fn run(job: Job) -> anyhow::Result<ExitCode> {
     match job {
         Job::Serve(server) => serve(server).await,
+        Job::Print(text) => {
+            // A reader that has gone is no error.
+            let _closed = io::stdout().write_all(text.as_bytes());
+            Ok(ExitCode::SUCCESS)
+        }
         Job::Operate(operator, redis) => tokio::select! {
             done = operate(operator, store(redis)) => done,
             // How `status --watch` ends.

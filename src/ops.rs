@@ -9,6 +9,7 @@ pub mod thresholds;
 use std::io;
 
 use crate::core::id::ModelName;
+use crate::core::stored::Fields;
 use crate::scripts::IndexOp;
 use crate::store::{CallError, Store};
 
@@ -84,6 +85,15 @@ async fn the_one(store: &Store, model: Option<&ModelName>) -> Result<ModelName, 
         [one] => Ok(one.clone()),
         [] => Err(Error::Model(format!("no model is known in namespace {}", store.namespace()))),
         _ => Err(Error::Model(format!("there are several models; name one with --model: {names}"))),
+    }
+}
+
+/// All fields of one of the model's hashes. One that is of another type has none: whose fault that is, the scripts say
+/// (`error:config`), or they have mended it by the next look.
+async fn fields(store: &Store, model: &ModelName, name: &str) -> Result<Fields, CallError> {
+    match store.hash(model, name).await {
+        Err(CallError::Rejected { message, .. }) if message.starts_with("WRONGTYPE") => Ok(Fields::new()),
+        fields => Ok(fields?.into_iter().collect()),
     }
 }
 

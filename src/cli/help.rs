@@ -14,7 +14,7 @@ use super::Cli;
 /// Below the help of `tidegate` itself.
 pub const AFTER: &str = "\
 Every flag can also stand in a file (--config FILE) or in the environment (TIDEGATE_ and the flag in capitals, with _
-for -). Flags win over the environment, the environment over the file.
+for -). Flags win over the environment, the environment over the file. `tidegate defaults` prints such a file.
 
 Try `tidegate demo` first. A fleet by hand:
   tidegate mock-engine --listen 127.0.0.1:9101 --model llama

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::config::environment::RUST_LOG;
 use crate::config::redis::RedisSettings;
 use crate::config::redis_url::RedisUrl;
-use crate::config::{Layers, Resolved, SettingsError, parse};
+use crate::config::{DEFAULT, Layers, Resolved, SettingsError, parse};
 use crate::{demo, frontend as edge, mock_engine as engine, ops as operator, telemetry, worker as sidecar};
 
 use super::{Cli, Command, help};
@@ -50,6 +50,8 @@ pub enum Job {
     Serve(Server),
     /// Does its work on this Redis and ends.
     Operate(Operator, RedisSettings),
+    /// Prints this and ends.
+    Print(&'static str),
 }
 
 /// The commands that run until a signal.
@@ -91,6 +93,7 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
         Command::Status(flags) => texts(flags),
         Command::Thresholds(flags) => texts(flags),
         Command::Doctor(flags) => texts(flags),
+        Command::Defaults => BTreeMap::new(),
     });
     let layers = Layers { file: cli.global.config.as_ref().map(PathBuf::from), environment, flags };
     let settings = layers.resolve(&schema)?;
@@ -106,6 +109,7 @@ pub fn plan(cli: &Cli, environment: Vec<(OsString, OsString)>) -> Result<Plan, S
         Command::Demo(_) => Job::Serve(Server::Demo(demo(&settings)?)),
         Command::Status(_) => Job::Operate(Operator::Status(ops::status(&settings)?), redis()?),
         Command::Thresholds(flags) => Job::Operate(Operator::Thresholds(ops::thresholds(&settings, flags)?), redis()?),
+        Command::Defaults => Job::Print(DEFAULT),
         Command::Doctor(flags) => Job::Operate(Operator::Doctor(ops::doctor(&settings, flags)?), redis()?),
     };
     Ok(Plan { log, notes, job })

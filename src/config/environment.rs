@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use config::{Map, Value};
 
-use super::{Schema, SettingsError, text_value};
+use super::{Schema, SettingsError, VARIABLE, text_value};
 
 const PREFIX: &str = "TIDEGATE_";
 
@@ -82,7 +82,7 @@ fn utf8(key: &str, variable: &str, text: &OsString) -> Result<String, SettingsEr
 }
 
 fn origin(variable: &str) -> String {
-    format!("environment variable {variable}")
+    format!("{VARIABLE}{variable}")
 }
 
 /// What Kubernetes injects for a service whose name begins with `tidegate`: `*_PORT`, `*_SERVICE_HOST`,

@@ -76,6 +76,13 @@ impl Resolved {
         self.values.get(key).is_some_and(|value| !value.origin().unwrap_or("").ends_with(BUILT_IN))
     }
 
+    /// It was given by a flag or a variable of its own, which win over a file and over other names for it.
+    #[must_use]
+    pub fn given_at_start(&self, key: &str) -> bool {
+        let origin = self.values.get(key).and_then(Value::origin).unwrap_or("");
+        origin.starts_with(super::FLAG) || origin.starts_with(super::VARIABLE)
+    }
+
     /// A setting that need not be set.
     ///
     /// # Errors

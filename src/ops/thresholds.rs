@@ -94,9 +94,7 @@ async fn show(
     as_json: bool,
     out: &mut (dyn Write + Send),
 ) -> Result<(), Error> {
-    let read = async |name: &str| -> Result<Fields, Error> {
-        Ok(store.hash(model, name).await.map_err(Error::redis(store))?.into_iter().collect())
-    };
+    let read = async |name: &str| super::fields(store, model, name).await.map_err(Error::redis(store));
     let (applied, written) = (read("config:applied").await?, read("config").await?);
     if applied.is_empty() && written.is_empty() && read("stats").await?.is_empty() {
         return Err(unknown(store, model));
@@ -115,6 +113,9 @@ async fn show(
         vec![field.name().to_owned(), in_force, written_text, note.unwrap_or_default()]
     });
     write!(out, "{}", table::render(&["FIELD", "IN FORCE", "WRITTEN", ""], rows))?;
+    if let Some(why) = applied.get("error:config") {
+        writeln!(out, "  the key that holds what is written is {why}: delete it")?;
+    }
     if let Some(workers) = recomputed {
         writeln!(out, "  workers recomputed: {workers}")?;
     }

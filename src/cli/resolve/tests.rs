@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory, FromArgMatches};
 
 use super::*;
-use crate::config::{DEFAULT, Layers};
+use crate::config::Layers;
 
 /// A plan, or the message that stops the start.
 fn planned(arguments: &str, environment: &[(&str, &str)]) -> Result<Plan, String> {
@@ -105,6 +105,13 @@ fn the_reference_queue_limit_counts_only_with_a_request_limit() {
     assert_eq!(sidecar("", &variable).request_queue_limit, 16);
     assert_eq!(sidecar("--engine-request-limit 1", &variable).request_queue_limit, 5);
     assert_eq!(sidecar("--engine-request-limit 1 --request-queue-limit 0", &variable).request_queue_limit, 0);
+    let (_dir, path) = file("[worker]\nrequest_queue_limit = 3\nengine_request_limit = 1\n");
+    assert_eq!(
+        sidecar(&format!("--config {path}"), &variable).request_queue_limit,
+        5,
+        "the environment is above a file"
+    );
+    assert_eq!(sidecar(&format!("--config {path}"), &[]).request_queue_limit, 3);
     for text in ["1", "0", "", " 2", "x", "-2"] {
         let bad = [("DYN_DYNAMO_REQUEST_QUEUE_LIMIT", text)];
         assert_eq!(sidecar("", &bad).request_queue_limit, 16, "not read without N");

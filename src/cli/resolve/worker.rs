@@ -40,11 +40,11 @@ pub(super) fn sidecar(given: &Resolved) -> Result<Settings, SettingsError> {
     Ok(resolved)
 }
 
-/// Q. The variable of the reference system is read only if N is set, and a `--request-queue-limit` wins over it.
+/// Q. The variable of the reference system is read only if N is set; it wins over a file, a flag wins over it.
 fn queue_limit(given: &Resolved, capped: bool) -> Result<u64, SettingsError> {
     let limit = given.required("request_queue_limit", parse::whole(0, MAX_LIMIT))?;
     match given.variable(QUEUE_LIMIT) {
-        Some(text) if capped && !given.given("request_queue_limit") => queue_limit_variable(text)
+        Some(text) if capped && !given.given_at_start("request_queue_limit") => queue_limit_variable(text)
             .map_err(|refused| value(&refused, format!("environment variable {QUEUE_LIMIT}"), "request_queue_limit")),
         _ => Ok(limit),
     }

@@ -8,6 +8,7 @@ use crate::core::id::{ModelName, WorkerId};
 use crate::core::op::{Page, Snapshot};
 use crate::core::stored::{Fields, number};
 use crate::keys::ModelKeys;
+use crate::ops::fields;
 use crate::store::{CallError, Store};
 
 /// How many workers are read at a time.
@@ -45,8 +46,8 @@ pub(super) async fn gather(store: &Store, model: &ModelName) -> Result<Raw, Call
     let eligible = sorted_set(store, model, "eligible").await?;
     Ok(Raw {
         page,
-        config: store.hash(model, "config").await?.into_iter().collect(),
-        seq: store.hash(model, "seq").await?.into_iter().collect(),
+        config: fields(store, model, "config").await?,
+        seq: fields(store, model, "seq").await?,
         workers,
         alive_until: alive.into_iter().filter_map(|(name, score)| Some((name, number(&score)?))).collect(),
         eligible: eligible.map(|members| members.into_iter().map(|(name, _)| name).collect()),

@@ -56,9 +56,13 @@ fn one_model(page: &mut String, model: &ModelView) {
     line(page, "frontends", &list(model.frontends.iter().map(frontend), "none is alive"));
     if !model.workers.is_empty() {
         page.push('\n');
+        let shown = notable(&model.workers);
         let heading = ["WORKER", "STATE", "IN FLIGHT", "DECODE BLOCKS", "PREFILL TOKENS", "ALIVE FOR", "URL"];
-        page.push_str(&table::render(&heading, model.workers.iter().map(row)));
-        reasons(page, &model.workers);
+        page.push_str(&table::render(&heading, shown.iter().map(|worker| row(worker))));
+        if shown.len() < model.workers.len() {
+            let _ = writeln!(page, "  … and {} more; --json shows all", model.workers.len() - shown.len());
+        }
+        reasons(page, &shown);
     }
 }
 
@@ -140,9 +144,20 @@ fn sum(ranks: &[RankView], what: &str, capacity: impl Fn(&RankView) -> Option<u6
     total.map_or_else(|| figure.to_string(), |total| format!("{figure}/{total}"))
 }
 
+/// All workers, or of a large fleet those that take no requests first, and only as many as somebody would read.
+fn notable(workers: &[WorkerView]) -> Vec<&WorkerView> {
+    const MOST: usize = 100;
+    let mut shown: Vec<&WorkerView> = workers.iter().collect();
+    if shown.len() > MOST {
+        shown.sort_by_key(|worker| matches!(worker.state, "open" | "full"));
+        shown.truncate(MOST);
+    }
+    shown
+}
+
 /// Why each busy worker is busy, rank by rank.
-fn reasons(page: &mut String, workers: &[WorkerView]) {
-    let busy: Vec<&WorkerView> = workers.iter().filter(|worker| worker.state == "busy").collect();
+fn reasons(page: &mut String, workers: &[&WorkerView]) {
+    let busy: Vec<&&WorkerView> = workers.iter().filter(|worker| worker.state == "busy").collect();
     if busy.is_empty() {
         return;
     }

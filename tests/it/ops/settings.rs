@@ -73,3 +73,17 @@ async fn help_and_version_are_no_errors() {
         assert!(text.contains(part), "{text}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_defaults_are_a_settings_file() {
+    let fleet = Fleet::new();
+    let (code, text) = finished(fleet.process("defaults", &["defaults"], &[])).await;
+    assert_eq!(code, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tidegate.toml");
+    std::fs::write(&path, &text).unwrap();
+    let config = path.display().to_string();
+    let arguments = ["mock-engine", "--config", &config, "--model", "m", "--listen", "127.0.0.1:0"];
+    fleet.process("mock-engine", &arguments, &[]).listening().await;
+    assert!(refused(&["mock-engine", "--config", &config], &[]).await.contains("--model is required"));
+}

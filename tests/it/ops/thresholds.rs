@@ -90,3 +90,17 @@ async fn the_model_may_be_left_out_only_if_there_is_one() {
     let shown = stage.json(&["thresholds", "get", "--model", "m", "--json=true"]).await;
     assert_eq!(shown["model"], "m");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_is_no_hash_is_told_and_touched_by_nobody() {
+    let stage = Stage::new();
+    stage.worker("w1", 1).await;
+    stage.json(&["thresholds", "set", "--json=true", "max_inflight=9"]).await;
+    stage.command(&["SET", &stage.key("config"), "x"]).await;
+    let (code, text) = stage.run(&["thresholds", "set", "max_inflight=5"]).await;
+    assert_eq!(code, 1);
+    assert!(text.contains("config") && text.contains("not a hash"), "{text}");
+    let shown = stage.json(&["thresholds", "get", "--json=true"]).await;
+    assert_eq!(shown["in_force"]["max_inflight"], 9);
+    assert_eq!(stage.json(&["status", "--json"]).await["models"][0]["in_force"]["max_inflight"], 9);
+}
