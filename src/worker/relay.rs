@@ -25,6 +25,8 @@ use body::InEngine;
 
 /// Memory for request bodies that are kept until the engine answers.
 const BUFFERS: usize = 1 << 30;
+/// Bodies up to this size are read for their prompt within a millisecond or so.
+const LARGE: usize = 512 * 1024;
 
 /// Forwards requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -56,7 +58,7 @@ impl Relay {
                 return refusal(why, &parts);
             }
         };
-        let tracked = self.state.tracker.forward(prompt::tokens(&whole.bytes));
+        let tracked = self.state.tracker.forward(prompt_tokens(&whole.bytes).await);
         let engine = InEngine::new(Arc::clone(&self.state), Some((slot, tracked)));
         self.exchange(parts, whole.bytes, engine).await
     }
@@ -127,6 +129,15 @@ impl Relay {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         self.state.settings.engine_url.join(path).parse().ok()
     }
+}
+
+/// A large body is read beside the streams that this thread serves.
+async fn prompt_tokens(body: &Bytes) -> u64 {
+    if body.len() <= LARGE {
+        return prompt::tokens(body);
+    }
+    let body = body.clone();
+    tokio::task::spawn_blocking(move || prompt::tokens(&body)).await.unwrap_or(0)
 }
 
 /// The request as the engine gets it: the same but for what belongs to this hop or to the fleet.

@@ -193,3 +193,30 @@ async fn an_arrival_takes_the_place_of_one_who_is_just_leaving() {
     assert_eq!(figure(worker.address(), "tidegate_worker_cancelled_total").await, 50.0);
     holds_for(Duration::from_millis(100), "nothing is left", async || engine.running() == 0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_a_frontend_has_given_back_is_free_at_the_gate_too() {
+    let fleet = Fleet::new();
+    let engine = Stub::start().await;
+    let _worker = worker(&fleet, &engine, 1, 0, &[]).await;
+    let frontends = [fleet.frontend(&[]).await, fleet.frontend(&[]).await];
+    let body = chat_body("m").to_string();
+    for i in 0..40 {
+        engine.next(Script(vec![crate::harness::Act::Silence]));
+        let mut gone = Connection::open(frontends[i % 2].address()).await.unwrap();
+        let bytes = request("POST", "/v1/chat/completions", "Content-Type: application/json\r\n", body.as_bytes());
+        gone.send(bytes).await.unwrap();
+        eventually("the engine works on it", async || engine.running() == 1).await;
+        if i % 3 == 0 {
+            drop(gone)
+        } else {
+            gone.reset()
+        }
+        eventually("the place serves another", async || {
+            let answer = chat(frontends[(i + 1) % 2].address(), "m").await;
+            assert!(answer.status == 200 || answer.reason() == "at_capacity", "{}", answer.text());
+            answer.status == 200
+        })
+        .await;
+    }
+}
