@@ -129,7 +129,22 @@ impl Frontend {
             serve::serve(admin, Limits { connections: 256, ..limits }, control.clone(), filters).await;
             Ok(())
         };
-        let serving = async { tokio::join!(public, admin, leave(&edge, &shutdown)).1 };
+        let serving = async {
+            let listeners = async { tokio::join!(public, admin).1 };
+            let mut listeners = std::pin::pin!(listeners);
+            tokio::select! {
+                // Only a listener that failed ends by itself.
+                served = listeners.as_mut() => return served,
+                () = leave(&edge, &shutdown) => {}
+            }
+            match tokio::time::timeout(LAST_CONNECTIONS, listeners.as_mut()).await {
+                Ok(served) => served,
+                Err(_) => {
+                    control.cut();
+                    listeners.await
+                }
+            }
+        };
         let served = tokio::select! {
             served = serving => served,
             () = edge.figures.watch(&edge.admissions) => Ok(()),
@@ -158,8 +173,6 @@ async fn leave(edge: &Edge, shutdown: &CancellationToken) {
         control.cut();
     }
     control.finish();
-    tokio::time::sleep(LAST_CONNECTIONS).await;
-    control.cut();
 }
 
 /// Connections run in tasks of their own, and end with the frontend all the same.

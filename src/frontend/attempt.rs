@@ -1,6 +1,7 @@
 //! Getting an answer for a request: a place, a worker, and another one if that one did not take it (design sections 3.5
 //! and 3.7).
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -37,6 +38,8 @@ pub(super) struct Job {
     pub(super) headers: HeaderMap,
     /// `x-tidegate-worker`, for router mode `direct`.
     pub(super) pin: Option<WorkerId>,
+    /// Where the decision is noted, for an answer that may have to begin before the worker's.
+    pub(super) noted: Option<Arc<Mutex<Option<Facts>>>>,
 }
 
 impl Job {
@@ -59,7 +62,7 @@ impl Job {
         if !headers.contains_key(REQUEST_ID) {
             headers.insert(REQUEST_ID, id.clone());
         }
-        Self { parsed, body, path, query, headers, pin }
+        Self { parsed, body, path, query, headers, pin, noted: None }
     }
 }
 
@@ -126,6 +129,9 @@ pub(super) async fn get_answer(edge: &Edge, job: &Job, record: &mut Record) -> R
         };
         record.belongs_to(edge.metrics.registered(model));
         let (worker, facts) = (lease.worker.clone(), Facts::of(&lease));
+        if let Some(noted) = &job.noted {
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.clone());
+        }
         let refused = |reason| {
             let Facts { revision, degraded, .. } = facts;
             let drain = edge.admissions.model(model).and_then(|view| view.live.drain);

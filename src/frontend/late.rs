@@ -30,11 +30,13 @@ type Pending = Pin<Box<dyn Future<Output = (Result<Answered, Denied>, Record, u6
 pub(super) async fn serve(
     edge: Arc<Edge>,
     to: Addressee,
-    job: Job,
+    mut job: Job,
     held: Held,
     mut record: Record,
     interval: Duration,
 ) -> Response {
+    let noted = Arc::default();
+    job.noted = Some(Arc::clone(&noted));
     let mut pending: Pending = Box::pin({
         let edge = Arc::clone(&edge);
         async move {
@@ -47,7 +49,7 @@ pub(super) async fn serve(
         Ok((Ok(answered), record, _)) => proxy::pass_on(&edge, &to, answered, record),
         Ok((Err(denied), record, tokens)) => proxy::deny(&to, &denied, record, tokens),
         Err(_) => {
-            let id = to.id.clone();
+            let (to_headers, noted) = (to.clone(), noted.lock().unwrap_or_else(PoisonError::into_inner).take());
             let late = Late {
                 edge,
                 to,
@@ -59,7 +61,10 @@ pub(super) async fn serve(
             let headers = answer.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            headers.insert(REQUEST_ID, id);
+            match noted {
+                Some(facts) => proxy::decorate(headers, &to_headers, &facts),
+                None => drop(headers.insert(REQUEST_ID, to_headers.id)),
+            }
             answer
         }
     }

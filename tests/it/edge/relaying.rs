@@ -222,6 +222,8 @@ async fn f094_comments_while_the_engine_is_silent() {
     let mut client = rig.send(STREAM).await;
     let head = client.head().await.unwrap();
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(head.worker(), Some("w1"));
+    assert!(head.revision().is_some() && head.header("x-request-id").is_some());
     for _ in 0..3 {
         assert_eq!(client.chunk().await.unwrap(), b": keep-alive\n\n");
     }
