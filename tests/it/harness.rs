@@ -49,7 +49,7 @@ pub(crate) use crowd::{Crowd, with_status};
 pub(crate) use fault_proxy::{Fault, FaultProxy};
 pub(crate) use fleet::{Fleet, keys, metric, publish, thresholds};
 pub(crate) use http::{Answer, Connection, chat, chat_body, delete, get, post, request};
-pub(crate) use process::{Process, Signal};
+pub(crate) use process::{Process, Signal, kill};
 pub(crate) use redis::Redis;
 pub(crate) use stub::{Act, Script, Seen, Stub};
 pub(crate) use wait::{eventually, eventually_within, holds_for};

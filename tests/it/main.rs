@@ -17,6 +17,7 @@ mod parity;
 mod protocol;
 mod scripts;
 mod sentinel;
+mod soak;
 mod store;
 mod tidy;
 mod worker;

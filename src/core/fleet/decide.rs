@@ -208,7 +208,7 @@ impl Script<'_> {
             });
         }
         let (mut reachable, mut busy) = (self.s.live.unwrap_or(0), self.s.live_busy.unwrap_or(0));
-        let exclude: std::collections::BTreeSet<&str> = ask.exclude.iter().map(WorkerId::as_str).collect();
+        let exclude: BTreeSet<&str> = ask.exclude.iter().map(WorkerId::as_str).collect();
         for w in exclude {
             if let Some(gate) = self.gate(w)? {
                 reachable -= i64::from(gate.live());
