@@ -5,7 +5,8 @@ CARGO ?= cargo
 # Where the demo and the tests find a Redis: a redis-server on PATH, or TIDEGATE_TEST_REDIS_URL for the tests.
 SOAK_SECONDS ?= 180
 FUZZ_SECONDS ?= 300
-PROTOCOL_CASES ?= 20000
+PROTOCOL_SECONDS ?= 3600
+PROTOCOL_SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo test lint fmt doc bench check-protocol soak fuzz test-clients test-docker up down ci
@@ -40,14 +41,16 @@ doc: ## the library's documentation, with warnings as errors
 bench: deps ## the figures that are promised, as ratios of one run
 	$(CARGO) bench --locked
 
-check-protocol: deps ## the model and the scripts under random faults: PROTOCOL_CASES=20000
-	PROPTEST_CASES=$(PROTOCOL_CASES) $(CARGO) test --locked --test it protocol -- --nocapture
+check-protocol: deps ## the model and the scripts under random faults, for PROTOCOL_SECONDS=3600 each
+	TIDEGATE_PROTOCOL_SECONDS=$(PROTOCOL_SECONDS) TIDEGATE_PROTOCOL_SEED=$(PROTOCOL_SEED) TIDEGATE_PARITY_CASES=5000 \
+	TIDEGATE_PROTOCOL_CASES=4000000000 TIDEGATE_PROTOCOL_REAL_CASES=4000000000 \
+	$(CARGO) test --locked --test it -- protocol:: parity:: --nocapture
 
 soak: deps ## kills, freezes, flushes and config changes on a fleet under load: SOAK_SECONDS=180
-	TIDEGATE_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked --test it soak -- --include-ignored --nocapture
+	TIDEGATE_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked --test it -- soak --include-ignored --nocapture
 
 fuzz: deps ## random bytes at every listener and parser: FUZZ_SECONDS=300
-	TIDEGATE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --locked --test it fuzz -- --include-ignored --nocapture
+	TIDEGATE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --locked --test it -- fuzz --include-ignored --nocapture
 
 test-clients: deps ## the official openai and anthropic packages, curl and HAProxy against a fleet
 	scripts/deps.sh haproxy curl python3
