@@ -16,5 +16,4 @@ pub mod scripts;
 pub mod shutdown;
 pub mod store;
 pub mod telemetry;
-pub mod wire;
 pub mod worker;

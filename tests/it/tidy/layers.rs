@@ -1,5 +1,5 @@
 //! Who may import whom (design section 12): `main → cli → {frontend, worker, mock_engine, demo, ops} →
-//! {store, metrics, config, …} → {scripts, keys, wire} → core`.
+//! {store, metrics, config, …} → {scripts, keys} → core`.
 
 use super::{File, none, sources};
 
@@ -7,9 +7,8 @@ use super::{File, none, sources};
 fn layer(module: &str) -> Option<(u8, &'static [&'static str])> {
     Some(match module {
         "core" => (0, &[]),
-        "wire" => (1, &[]),
-        "keys" => (1, &["wire"]),
-        "scripts" => (1, &["keys", "wire"]),
+        "keys" => (1, &[]),
+        "scripts" => (1, &["keys"]),
         "error" | "shutdown" | "telemetry" | "redis_server" => (2, &[]),
         "metrics" | "http" => (2, &[]),
         "config" => (2, &["error"]),
@@ -55,7 +54,7 @@ fn every_import_points_to_a_lower_layer() {
 
 #[test]
 fn an_import_upwards_is_found() {
-    let up = File::made("src/core/busy.rs", "use crate::store::Store;\nfn f() { crate::wire::X; }\n");
+    let up = File::made("src/core/busy.rs", "use crate::store::Store;\nfn f() { crate::keys::X; }\n");
     assert_eq!(offences(&up).len(), 2);
     let peer = File::made("src/worker/gate.rs", "use crate::frontend::Lease;\n");
     assert_eq!(offences(&peer).len(), 1);

@@ -41,7 +41,9 @@ fn rust_numbers() -> BTreeMap<String, BTreeSet<i64>> {
         }
     }
     let largest = i64::try_from(MAX_INTEGER).expect("2^53 - 1");
-    out.entry("MAX_WHOLE".to_owned()).or_default().insert(largest);
+    for name in ["MAX_WHOLE", "MOST"] {
+        out.entry(name.to_owned()).or_default().insert(largest);
+    }
     out
 }
 
