@@ -1,5 +1,6 @@
 //! Faults that operators of comparable systems have met, one test each, named after its id.
 
+mod identity;
 mod leaks;
 mod leases;
 mod names;
@@ -9,4 +10,5 @@ mod races;
 mod ranks;
 mod replicas;
 mod stale;
+mod storms;
 mod thresholds;

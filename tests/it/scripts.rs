@@ -8,7 +8,7 @@ use tidegate::core::op::*;
 use tidegate::keys::ModelKeys;
 use tidegate::scripts::Operation;
 
-use crate::harness::Redis;
+use crate::harness::{Redis, eventually};
 
 /// One model's keys on a test's Redis, and a frontend that speaks to them.
 struct Shard {
@@ -44,7 +44,10 @@ fn registration(id: &str, cap: Option<(u64, u64)>) -> Registration {
 
 impl Shard {
     async fn new() -> Self {
-        let redis = Redis::any();
+        Self::on(Redis::any()).await
+    }
+
+    async fn on(redis: Redis) -> Self {
         let client = redis::Client::open(redis.url()).unwrap();
         let config = redis::AsyncConnectionConfig::new();
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
@@ -97,9 +100,13 @@ impl Shard {
     }
 
     async fn register(&mut self, id: &str, cap: Option<(u64, u64)>) -> Incarnation {
+        self.enter(registration(id, cap)).await
+    }
+
+    async fn enter(&mut self, registration: Registration) -> Incarnation {
         self.number += 1;
         let op = Register {
-            registration: registration(id, cap),
+            registration,
             nonce: "a".into(),
             incarnation: None,
             known: false,
@@ -272,5 +279,59 @@ async fn a_key_of_a_wrong_type_starts_a_new_epoch() {
         assert_ne!(shard.hash("stats").await["epoch"], before, "{key}");
         shard.join().await;
         shard.register("w1", Some((4, 0))).await;
+    }
+}
+
+mod owned {
+    use super::*;
+
+    /// Commands that scripts have run since the last `CONFIG RESETSTAT`, by name.
+    async fn commands(shard: &mut Shard) -> BTreeMap<String, u64> {
+        let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut shard.connection).await.unwrap();
+        let calls = info.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+        });
+        calls.filter(|(name, _)| !["eval", "info", "config|resetstat"].contains(&name.as_str())).collect()
+    }
+
+    /// What twenty groups of sixteen admissions and as many releases cost in a fleet of so many workers.
+    async fn cost(workers: usize) -> BTreeMap<String, u64> {
+        let mut shard = Shard::on(Redis::own(&[])).await;
+        for number in 0..workers {
+            // None of them expires while the others are entered.
+            let forever =
+                Registration { worker_ttl_ms: 3_600_000, ..registration(&format!("w{number}"), Some((4, 2))) };
+            shard.enter(forever).await;
+        }
+        shard.join().await;
+        // A new epoch's time of grace has rules of its own; it begins anew after a silence.
+        eventually("the grace is over", async || {
+            let beat = Heartbeat(shard.caller());
+            shard.call(&beat).await;
+            shard.acked();
+            let until: u64 = shard.hash("stats").await["grace_until"].parse().unwrap();
+            let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut shard.connection).await.unwrap();
+            seconds * 1000 > until
+        })
+        .await;
+        let group = |number: usize| -> Vec<String> { (0..16).map(|place| format!("l-{number}-{place}")).collect() };
+        shard.decide(&[], group(0).iter().map(|id| ask(id)).collect()).await;
+        let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut shard.connection).await.unwrap();
+        for number in 1..=20 {
+            let (old, new) = (group(number - 1), group(number));
+            let releases: Vec<&str> = old.iter().map(String::as_str).collect();
+            let verdicts = shard.decide(&releases, new.iter().map(|id| ask(id)).collect()).await;
+            assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Admitted { .. })));
+        }
+        commands(&mut shard).await
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn decide_costs_the_same_commands_in_small_and_large_fleets() {
+        // A group touches at most 32 workers, so fewer of them would be cheaper still.
+        let (small, large) = (cost(32).await, cost(crate::harness::rounds(2_000, 10_000)).await);
+        assert!(!small.is_empty());
+        assert_eq!(small, large);
     }
 }
