@@ -42,9 +42,8 @@ bench: deps ## the figures that are promised, as ratios of one run
 	$(CARGO) bench --locked
 
 check-protocol: deps ## the model and the scripts under random faults, for PROTOCOL_SECONDS=3600 each
-	TIDEGATE_PROTOCOL_SECONDS=$(PROTOCOL_SECONDS) TIDEGATE_PROTOCOL_SEED=$(PROTOCOL_SEED) TIDEGATE_PARITY_CASES=5000 \
-	TIDEGATE_PROTOCOL_CASES=4000000000 TIDEGATE_PROTOCOL_REAL_CASES=4000000000 \
-	$(CARGO) test --locked --test it -- protocol:: parity:: --nocapture
+	TIDEGATE_PROTOCOL_SECONDS=$(PROTOCOL_SECONDS) TIDEGATE_PROTOCOL_SEED=$(PROTOCOL_SEED) \
+		$(CARGO) test --locked --profile search --test it -- protocol:: parity:: --nocapture
 
 soak: deps ## kills, freezes, flushes and config changes on a fleet under load: SOAK_SECONDS=180
 	TIDEGATE_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked --test it -- soak --include-ignored --nocapture

@@ -1,38 +1,28 @@
 //! The pure model and the Lua scripts, driven with the same random operations, the same simulated clock and the same
 //! damage: every answer and the whole state must be the same after every step.
 //!
-//! `TIDEGATE_PARITY_CASES` sets the number of cases (default 192). A failing case shrinks to a short list of steps, and the
-//! message shows every operation and answer on the way.
+//! A failing case shrinks to a short list of steps, and the message shows every operation and answer on the way.
+//! `TIDEGATE_PARITY_CASES` sets the number of cases; see also [`effort`].
 
 pub(crate) mod both;
 mod damage;
+pub(crate) mod effort;
 mod fleet;
 mod names;
 pub(crate) mod real;
 mod steps;
 
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 
+use effort::Effort;
 use fleet::Parties;
 use real::Real;
 
 const CASES: u32 = 192;
 
-pub(crate) fn number(variable: &str, default: u32) -> u32 {
-    std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
-}
-
-fn run(cases: u32, damage: bool) {
+fn run(effort: &Effort, harm: bool) {
     let real = Real::start();
-    let config = Config {
-        cases,
-        max_shrink_iters: 3_000,
-        failure_persistence: None,
-        max_global_rejects: 0,
-        ..Config::default()
-    };
-    let mut runner = TestRunner::new(config);
-    let outcome = runner.run(&steps::strategy(damage), |steps| {
+    effort.spend(&steps::strategy(harm), |steps| {
         let mut parties = Parties::new(&real);
         for step in &steps {
             parties.take(step).map_err(|difference| {
@@ -41,17 +31,14 @@ fn run(cases: u32, damage: bool) {
         }
         Ok(())
     });
-    if let Err(error) = outcome {
-        panic!("{error}");
-    }
 }
 
 #[test]
 fn model_and_scripts_agree() {
-    run(number("TIDEGATE_PARITY_CASES", CASES), false);
+    run(&Effort::of("TIDEGATE_PARITY_CASES", CASES, 0), false);
 }
 
 #[test]
 fn model_and_scripts_agree_on_damaged_state() {
-    run(number("TIDEGATE_PARITY_CASES", CASES), true);
+    run(&Effort::of("TIDEGATE_PARITY_CASES", CASES, 1_000_000_000), true);
 }

@@ -51,8 +51,8 @@ impl World<'_> {
                 self.after(*last, None, Event::Later(Later::Thaw(self.current)));
             }
             Fault::Failover { lag, away, jump, split } => {
-                let replica = self.servers[self.current].state.copy();
-                self.replicas.push(replica);
+                let server = &self.servers[self.current];
+                self.replicas.push((server.state.copy(), server.tampered.clone()));
                 let split = split.iter().map(|who| self.owner(*who)).collect();
                 let state = self.replicas.len() - 1;
                 let later = Later::Promote { state, away: *away, jump: *jump, split };
@@ -162,11 +162,11 @@ impl World<'_> {
                 }
             }
             Later::Promote { state, away, jump, split } => {
-                let state = self.replicas[state].copy();
+                let (state, tampered) = (self.replicas[state].0.copy(), self.replicas[state].1.clone());
                 let old = self.current;
                 let mut server = Server::new(state, self.servers[old].offset + jump);
                 server.up = false;
-                server.tampered.clone_from(&self.servers[old].tampered);
+                server.tampered = tampered;
                 self.servers.push(server);
                 self.current = self.servers.len() - 1;
                 self.losses += 1;

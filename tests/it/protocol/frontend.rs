@@ -1,6 +1,6 @@
 //! Frontends: the real session, with simulated requests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate::core::id::{FrontendId, Incarnation, LeaseId};
@@ -10,7 +10,7 @@ use tidegate::core::session::{
 };
 
 use super::wire::{Answer, Command};
-use super::world::{Event, Owner, Refused, World};
+use super::world::{Dice, Event, Owner, Refused, World};
 
 /// A request.
 #[derive(Debug, Clone)]
@@ -55,29 +55,24 @@ pub(super) struct Frontend {
     pub(super) seen: u64,
 }
 
-/// Chance for the session: drawn before, so that the world need not be borrowed.
-struct Dice {
-    id: FrontendId,
-    words: VecDeque<String>,
-    seed: u32,
-    jitter: u64,
-}
+/// The world's chance, in one frontend's name.
+struct Of<'a>(&'a mut Dice, usize);
 
-impl Chance for Dice {
+impl Chance for Of<'_> {
     fn frontend_id(&mut self) -> FrontendId {
-        self.id.clone()
+        FrontendId::parse(&format!("F{}-{}", self.1, self.0.word())).expect("a name")
     }
 
     fn nonce(&mut self) -> String {
-        self.words.pop_front().unwrap_or_default()
+        self.0.word()
     }
 
     fn seed(&mut self) -> u32 {
-        self.seed
+        u32::try_from(self.0.draw(1, 2_147_483_646)).expect("31 bits")
     }
 
     fn jitter_ms(&mut self) -> u64 {
-        self.jitter
+        self.0.draw(0, 50)
     }
 }
 
@@ -85,7 +80,7 @@ impl World<'_> {
     pub(super) fn start_frontend(&mut self) {
         let f = self.frontends.len();
         let settings = Settings { static_max_age_ms: Some(10_000), patience_ms: 1_000 };
-        let id = self.frontend_id(f);
+        let id = Of(&mut self.dice, f).frontend_id();
         self.frontends.push(Frontend {
             session: Session::new(settings, id),
             dead: false,
@@ -99,15 +94,22 @@ impl World<'_> {
             seen: 0,
         });
         let delay = self.draw(1, 50);
-        self.after(delay, Some(Owner::Frontend(f)), Event::Wake(Owner::Frontend(f)));
+        self.wake(f, self.now + delay);
     }
 
-    fn chance(&mut self, f: usize) -> Dice {
-        Dice {
-            id: self.frontend_id(f),
-            words: (0..4).map(|_| self.word()).collect(),
-            seed: u32::try_from(self.draw(1, 2_147_483_646)).expect("31 bits"),
-            jitter: self.draw(0, 50),
+    /// Not later than this.
+    fn wake(&mut self, f: usize, time: u64) {
+        if time < self.frontends[f].wake_at {
+            self.frontends[f].wake_at = time;
+            self.at(time, Some(Owner::Frontend(f)), Event::Wake(Owner::Frontend(f)));
+        }
+    }
+
+    /// A wake-up; one that another has overtaken does nothing.
+    pub(super) fn woken(&mut self, f: usize) {
+        if self.now >= self.frontends[f].wake_at {
+            self.frontends[f].wake_at = u64::MAX;
+            self.pump(f);
         }
     }
 
@@ -117,12 +119,11 @@ impl World<'_> {
             return;
         }
         let now = self.now;
-        self.frontends[f].wake_at = u64::MAX;
         let mut effects = Vec::new();
         self.frontends[f].session.settle(now, &mut effects);
         self.apply(f, effects);
         loop {
-            let mut chance = self.chance(f);
+            let mut chance = Of(&mut self.dice, f);
             let next = self.frontends[f].session.next(now, &mut chance).map(|(ticket, call)| (ticket, call.clone()));
             let Some((ticket, call)) = next else { break };
             let alive = self.frontends[f].connection.filter(|c| self.connections[*c].alive);
@@ -135,10 +136,7 @@ impl World<'_> {
         }
         self.fetch(f);
         let due = self.frontends[f].session.due(now).max(now + 1);
-        if due < self.frontends[f].wake_at {
-            self.frontends[f].wake_at = due;
-            self.at(due, Some(Owner::Frontend(f)), Event::Wake(Owner::Frontend(f)));
-        }
+        self.wake(f, due);
     }
 
     /// A picture for static mode, when the fleet has changed, at most every second.
@@ -248,7 +246,7 @@ impl World<'_> {
                     Answer::Failed => Outcome::Failed(Failure::Passing),
                     _ => Outcome::Unknown,
                 };
-                let mut chance = self.chance(f);
+                let mut chance = Of(&mut self.dice, f);
                 let mut effects = Vec::new();
                 let now = self.now;
                 self.frontends[f].session.answer(now, ticket, outcome, &mut chance, &mut effects);

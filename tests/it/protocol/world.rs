@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt::{Display, Write as _};
 
 use tidegate::core::fleet::Limits;
-use tidegate::core::id::{FrontendId, LeaseId};
+use tidegate::core::id::LeaseId;
 
 use super::case::{Case, Fault};
 use super::frontend::Frontend;
@@ -117,6 +117,30 @@ pub(super) struct Trouble {
     pub(super) touched: u64,
 }
 
+/// Chance, the same for the same seed.
+pub(super) struct Dice {
+    state: u64,
+    words: u64,
+}
+
+impl Dice {
+    /// A number in `least..=most`.
+    pub(super) fn draw(&mut self, least: u64, most: u64) -> u64 {
+        // splitmix64
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        least + (z ^ (z >> 31)) % (most - least + 1)
+    }
+
+    /// A word that nobody had before.
+    pub(super) fn word(&mut self) -> String {
+        self.words += 1;
+        format!("{:08x}", self.words)
+    }
+}
+
 /// Everything.
 pub(crate) struct World<'a> {
     pub(super) now: u64,
@@ -125,7 +149,7 @@ pub(crate) struct World<'a> {
     events: BinaryHeap<Reverse<(u64, u64)>>,
     what: HashMap<u64, (Option<Owner>, Event)>,
     count: u64,
-    dice: u64,
+    pub(super) dice: Dice,
     pub(super) servers: Vec<Server<'a>>,
     pub(super) current: usize,
     pub(super) connections: Vec<Connection>,
@@ -140,9 +164,9 @@ pub(crate) struct World<'a> {
     pub(super) epochs: u32,
     pub(super) threshold: bool,
     pub(super) violation: Option<String>,
-    pub(super) replicas: Vec<Both<'a>>,
+    /// Copies of states, and of what had been deleted from them.
+    pub(super) replicas: Vec<(Both<'a>, Option<String>)>,
     leases: u64,
-    ids: u64,
     pub(super) tracing: bool,
     trace: String,
 }
@@ -159,7 +183,7 @@ impl<'a> World<'a> {
             events: BinaryHeap::new(),
             what: HashMap::new(),
             count: 0,
-            dice: case.seed,
+            dice: Dice { state: case.seed, words: 0 },
             servers: vec![server],
             current: 0,
             connections: Vec::new(),
@@ -175,7 +199,6 @@ impl<'a> World<'a> {
             violation: None,
             replicas: Vec::new(),
             leases: 0,
-            ids: 0,
             tracing,
             trace: String::new(),
         };
@@ -220,24 +243,12 @@ impl<'a> World<'a> {
         self.at(self.now + delay, owner, event);
     }
 
-    /// A number in `least..=most`.
     pub(super) fn draw(&mut self, least: u64, most: u64) -> u64 {
-        // splitmix64
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.dice;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        least + (z ^ (z >> 31)) % (most - least + 1)
+        self.dice.draw(least, most)
     }
 
     pub(super) fn word(&mut self) -> String {
-        self.ids += 1;
-        format!("{:08x}", self.ids)
-    }
-
-    pub(super) fn frontend_id(&mut self, f: usize) -> FrontendId {
-        let word = self.word();
-        FrontendId::parse(&format!("F{f}-{word}")).expect("a name")
+        self.dice.word()
     }
 
     pub(super) fn say(&mut self, line: impl Display) {
@@ -281,7 +292,7 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Wake(Owner::Frontend(f)) => self.pump(f),
+            Event::Wake(Owner::Frontend(f)) => self.woken(f),
             Event::Wake(Owner::Sidecar(p)) => self.sample(p),
             Event::Arrive(i) => self.arrive(i),
             Event::Outcome(i, answer) => self.outcome(i, answer),
