@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod fleet;
 pub mod frontend;
+pub mod text;
 pub mod worker;
 
 use prometheus::core::Collector;

@@ -61,20 +61,13 @@ mod tests {
         let busy = Figures { used_blocks: 50, total_blocks: 200, running: 3, finished: [1, 2], ..Figures::default() };
         let idle = Figures { total_blocks: 200, ..Figures::default() };
         let page = render("a\"b", &limits, &[busy, idle]);
-        let scrape = prometheus_parse::Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap();
         let values = |name: &str| -> Vec<f64> {
-            let samples = scrape.samples.iter().filter(|sample| sample.metric == name);
-            samples
-                .map(|sample| match sample.value {
-                    prometheus_parse::Value::Gauge(v) | prometheus_parse::Value::Counter(v) => v,
-                    ref other => panic!("{other:?}"),
-                })
-                .collect()
+            crate::metrics::text::parse(&page, |series| series == name).iter().map(|series| series.value).collect()
         };
         assert_eq!(values("vllm:kv_cache_usage_perc"), [0.25, 0.0]);
         assert_eq!(values("vllm:num_requests_running"), [3.0, 0.0]);
         assert_eq!(values("vllm:request_success_total"), [1.0, 2.0, 0.0, 0.0]);
-        let info = scrape.samples.iter().find(|sample| sample.metric == "vllm:cache_config_info").unwrap();
-        assert_eq!(info.labels.get("num_gpu_blocks"), Some("200"));
+        let infos = crate::metrics::text::parse(&page, |series| series == "vllm:cache_config_info");
+        assert_eq!(infos[0].label("num_gpu_blocks"), Some("200"));
     }
 }

@@ -3,7 +3,6 @@
 //! A reader turns a page into [`Facts`] per rank. Blocks are counted in the unit of `--kv-block-size`, whatever the
 //! engine's own pages are, so that they can be compared with the prompt blocks of leases (design section 3.6).
 
-mod page;
 mod sglang;
 mod trtllm;
 mod vllm;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::Facts;
-use super::page::parse;
+use crate::metrics::text::parse;
 
 #[derive(Deserialize)]
 struct Loads {

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::Facts;
-use super::page::{Series, parse};
+use crate::metrics::text::{Series, parse};
 
 pub(super) fn read(page: &str) -> Option<Vec<Facts>> {
     if page.trim_start().starts_with('[') { read_statistics(page) } else { read_page(page) }

@@ -2,7 +2,7 @@
 //! progress it does not tell.
 
 use super::Facts;
-use super::page::{Series, parse};
+use crate::metrics::text::{Series, parse};
 
 const NAMES: [&str; 5] = [
     "vllm:kv_cache_usage_perc",

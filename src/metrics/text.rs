@@ -5,22 +5,25 @@ use std::borrow::Cow;
 
 /// One line of a page.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Series<'a> {
-    pub(super) name: &'a str,
+pub struct Series<'a> {
+    /// Its name, `_bucket` and the like included.
+    pub name: &'a str,
     labels: Vec<(&'a str, Cow<'a, str>)>,
     /// Finite: lines with another value are left out.
-    pub(super) value: f64,
+    pub value: f64,
 }
 
 impl Series<'_> {
     /// A label's value.
-    pub(super) fn label(&self, name: &str) -> Option<&str> {
+    #[must_use]
+    pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v)
     }
 }
 
 /// The series whose name `wanted` takes. Lines that cannot be read are left out: a page may hold what we do not know.
-pub(super) fn parse<'a>(page: &'a str, wanted: impl Fn(&str) -> bool) -> Vec<Series<'a>> {
+#[must_use]
+pub fn parse<'a>(page: &'a str, wanted: impl Fn(&str) -> bool) -> Vec<Series<'a>> {
     page.lines().filter_map(|line| series(line.trim(), &wanted)).collect()
 }
 
