@@ -103,9 +103,20 @@ impl Reply {
         Ok(all)
     }
 
+    /// A string that may hold anything, such as what an operator wrote by mistake, cut at some byte.
+    fn any_text(&mut self) -> Result<String, BadReply> {
+        match self.next()? {
+            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            other => {
+                let one = vec![other].into_iter();
+                Reply { script: self.script, values: one }.text()
+            }
+        }
+    }
+
     /// Reads the rest as (name, text).
     pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, BadReply> {
-        self.rest(|r| Ok((r.text()?, r.text()?)))
+        self.rest(|r| Ok((r.any_text()?, r.any_text()?)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod admin;
 mod barrier;
+mod fields;
 mod gate;
 mod modes;
 mod predicate;
