@@ -2,14 +2,16 @@
 # The fleet of compose.yaml, from outside: starts it, tries what an operator and a bad day would do to it, takes it down.
 #
 #   docker/e2e.sh                      all parts
-#   docker/e2e.sh answers threshold …  only these (answers burst threshold frontend worker network redis rolling)
+#   docker/e2e.sh answers threshold …  only these (answers burst threshold frontend worker network redis rolling
+#                                      sentinel cluster)
 #
 # TIDEGATE_PREBUILT=debug|release takes the host's build (else the image is built by docker/Dockerfile).
-# Exit 0 only if every check held. Takes about two minutes.
+# Exit 0 only if every check held. Takes about three minutes.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export TIDEGATE_PROJECT=${TIDEGATE_PROJECT:-tidegate-e2e}
-fleet=docker/fleet.sh
+variant=
+fleet() { docker/fleet.sh $variant "$@"; } # variant: nothing, sentinel or cluster
 work=$(mktemp -d)
 passed=0
 failed=0
@@ -20,10 +22,10 @@ lb=http://127.0.0.1:18000
 cleanup() {
   jobs -p | xargs -r kill 2>/dev/null
   if [ "$failed" -gt 0 ]; then # what they said, for whoever looks into it
-    mkdir -p target && $fleet logs --no-color >target/e2e.log 2>&1
+    mkdir -p target && fleet logs --no-color >target/e2e.log 2>&1
     echo "e2e: the containers' logs are in target/e2e.log"
   fi
-  $fleet down >/dev/null 2>&1
+  fleet down >/dev/null 2>&1
   rm -rf "$work"
 }
 trap cleanup EXIT
@@ -67,7 +69,7 @@ stream() { # stream BASE TOKENS: a streamed completion in the background
     -d "{\"model\":\"llama\",\"stream\":true,\"max_tokens\":$2,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}" &
 }
 redis() { docker exec "$(id redis)" redis-cli "$@"; }
-id() { $fleet ps -q "$1" 2>/dev/null; }
+id() { fleet ps -q "$1" 2>/dev/null; }
 inflight() { redis HGET 'tidegate:{llama}:stats' inflight_total; }
 idle() { [ "$(inflight)" = 0 ] && [ -z "$(redis HVALS 'tidegate:{llama}:inflight' | grep -vx 0)" ]; }
 members() { [ "$(redis HLEN 'tidegate:{llama}:gate')" = "$1" ]; }
@@ -196,6 +198,31 @@ part_rolling() { # all frontends and all sidecars anew, one after another, under
   check "counters are 0" within 10 idle
 }
 
+# The fleet on another kind of Redis, whose first master is lost.
+other() { # other VARIANT SERVICE
+  fleet down >/dev/null 2>&1
+  variant=$1
+  check "the fleet starts" eval 'fleet up >"$work/up" 2>&1'
+  check "three workers are listed" within 20 healthy_fleet
+  check "the replicas have their copy" within 20 copied
+  docker kill -s KILL "$(id "$2")" >/dev/null
+  check "decisions go on after the promotion" within 30 eval 'is "$lb" 200 && ! degraded'
+  fleet down >/dev/null 2>&1
+  variant=
+}
+healthy_fleet() { [ "$(curl -s http://127.0.0.1:18001/health | grep -o '"worker_id"' | wc -l)" = 3 ]; }
+copied() { # every replica has finished its first copy
+  local n
+  for n in 2 3 4 5 6; do
+    [ -z "$(id redis-$n)" ] && continue
+    docker exec "$(id redis-$n)" redis-cli info replication | tr -d '\r' |
+      grep -qE 'role:master|master_link_status:up' || return 1
+  done
+}
+part_sentinel() { other sentinel redis; }
+# The master of the slot that all keys of `llama` are in.
+part_cluster() { other cluster redis-2; }
+
 docker/fleet.sh up >"$work/up" 2>&1 || {
   tail -50 "$work/up"
   failed=1
@@ -203,7 +230,7 @@ docker/fleet.sh up >"$work/up" 2>&1 || {
   exit 1
 }
 tail -1 "$work/up"
-[ $# -gt 0 ] || set -- answers burst threshold frontend worker network redis rolling
+[ $# -gt 0 ] || set -- answers burst threshold frontend worker network redis rolling sentinel cluster
 for part in "$@"; do
   from=$SECONDS
   echo "$part"
