@@ -184,9 +184,9 @@ async fn an_arrival_takes_the_place_of_one_who_is_just_leaving() {
         gone.send(request("POST", "/v1/chat/completions", "", body.as_bytes())).await.unwrap();
         eventually("the engine works on it", async || engine.running() == 1).await;
         if i % 2 == 0 {
-            gone.reset()
+            gone.reset();
         } else {
-            drop(gone)
+            drop(gone);
         }
         assert_eq!(chat(worker.address(), "m").await.status, 200);
     }
@@ -208,9 +208,9 @@ async fn a_place_that_a_frontend_has_given_back_is_free_at_the_gate_too() {
         gone.send(bytes).await.unwrap();
         eventually("the engine works on it", async || engine.running() == 1).await;
         if i % 3 == 0 {
-            drop(gone)
+            drop(gone);
         } else {
-            gone.reset()
+            gone.reset();
         }
         eventually("the place serves another", async || {
             let answer = chat(frontends[(i + 1) % 2].address(), "m").await;
