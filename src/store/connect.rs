@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use deadpool_redis::{Manager, Pool, Runtime};
+use deadpool_redis::{Manager, Pool, PoolError, Runtime};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
@@ -96,6 +96,8 @@ impl Connector {
             return Ok(map);
         }
         let map = Arc::new(self.resolve().await?);
+        // Who has no part any more is forgotten, with its idle connections and its breaker.
+        lock(&self.servers).retain(|name, _| map.iter().any(|(_, _, server)| server.name == *name));
         *lock(&self.map) = Some(map.clone());
         Ok(map)
     }
@@ -237,7 +239,10 @@ impl Server {
 
     /// A pooled connection, checked to be alive.
     pub(super) async fn pooled(&self) -> Result<deadpool_redis::Connection, CallError> {
-        self.pool.get().await.map_err(|e| CallError::NotSent(format!("{}: {e}", self.name)))
+        self.pool.get().await.map_err(|e| match e {
+            PoolError::Backend(e) => CallError::of_connect(&self.name, &e),
+            e => CallError::NotSent(format!("{}: {e}", self.name)),
+        })
     }
 }
 

@@ -202,6 +202,14 @@ mod owned {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_without_tls_is_an_error_of_rediss() {
+        let redis = Redis::own(&[]);
+        let url = redis.url().replacen("redis://", "rediss://", 1);
+        let error = store(&url, redis.namespace()).index(&IndexOp::Meta).await.unwrap_err();
+        assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_unix_socket_will_do() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.sock");
