@@ -6,6 +6,7 @@
 
 pub(crate) mod both;
 mod damage;
+pub(crate) mod doctor;
 pub(crate) mod effort;
 mod fleet;
 mod names;

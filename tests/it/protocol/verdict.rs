@@ -6,6 +6,8 @@ use tidegate::core::fleet::shard::Held;
 use tidegate::core::op::{Fenced, Page, Pulse, Verdict};
 use tidegate::core::session;
 
+use crate::parity::doctor::doctor;
+
 use super::case::Fault;
 use super::wire::{Answer, Command};
 use super::world::{Owner, World};
@@ -96,6 +98,13 @@ impl World<'_> {
             return;
         }
         if let Err(broken) = self.servers[server].state.model.check() {
+            self.violation = Some(format!("after {command:?}: {broken}"));
+            return;
+        }
+        // Now and then: it takes time.
+        if self.sent.len() % 16 == 0
+            && let Err(broken) = doctor(&self.servers[server].state.model.dump(), self.server_time(server))
+        {
             self.violation = Some(format!("after {command:?}: {broken}"));
             return;
         }
@@ -236,6 +245,7 @@ impl World<'_> {
 
     fn look(&self) -> Result<(), String> {
         self.servers[self.current].state.model.check()?;
+        doctor(&self.servers[self.current].state.model.dump(), self.server_time(self.current))?;
         self.servers[self.current].state.same_state()?;
         self.look_at_frontends()?;
         self.look_at_workers()
