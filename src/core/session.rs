@@ -293,11 +293,14 @@ impl<W: Waiter> Session<W> {
         }
     }
 
-    /// What the fleet looks like, for static mode. Not while an epoch heals: the new state is not whole yet.
-    pub fn learn(&mut self, now: u64, fleet: Arc<Fleet>) {
-        if now >= self.healing_until {
+    /// What the fleet looks like, for static mode. Not taken (false) while an epoch heals: the new state is not whole
+    /// yet.
+    pub fn learn(&mut self, now: u64, fleet: Arc<Fleet>) -> bool {
+        let whole = now >= self.healing_until;
+        if whole {
             self.standby.learn(fleet);
         }
+        whole
     }
 
     /// The next call to send, if one is to be sent now.

@@ -205,9 +205,11 @@ impl Committer {
             Event::Ended(id) => self.session.end(&id),
             Event::Skip(worker, incarnation) => self.session.skip(worker, incarnation),
             Event::Read(snapshot) => {
-                self.side.read(now, snapshot.as_ref().map(|s| (s.versions(), s.workers.len())));
+                let whole = snapshot.as_ref().is_some_and(|s| self.session.learn(now, Arc::new(s.fleet())));
+                // One that was read while an epoch heals is shown, but read again.
+                let versions = snapshot.as_ref().filter(|_| whole).map(Snapshot::versions);
+                self.side.read(now, versions, snapshot.as_ref().map_or(0, |s| s.workers.len()));
                 if let Some(snapshot) = snapshot {
-                    self.session.learn(now, Arc::new(snapshot.fleet()));
                     self.shared.snapshot.store(Arc::new(snapshot));
                 }
             }

@@ -214,7 +214,8 @@ impl Models {
 
     fn take(&self, model: &ModelName) -> Handle {
         let mut taking = self.taking();
-        if let Some(handle) = self.table.load().get(model) {
+        // One whose committer has ended (it should not) is replaced.
+        if let Some(handle) = self.table.load().get(model).filter(|h| !h.events.is_closed()) {
             handle.known.store(true, Ordering::Relaxed);
             return handle.clone();
         }

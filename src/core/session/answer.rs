@@ -87,7 +87,7 @@ impl<W: Waiter> Session<W> {
                 self.waiting.push_front(waiter);
             }
         }
-        if refused {
+        if refused && !matches!(flight.call, Call::Heartbeat(_)) {
             // The others would be told the same, one call after the other.
             out.extend(self.waiting.drain(..).map(|(w, _)| Self::no_store(w)));
         }

@@ -269,6 +269,7 @@ fn a_new_epoch_has_all_asserted_and_is_adopted_by_the_reconcile() {
     d.reply(ticket, Reply::Reconcile(Fenced::Done(done)));
     assert_eq!(d.session.epoch(), "e2");
     assert!(d.maybe_next().is_none_or(|(_, call)| matches!(call, Call::Heartbeat(_))), "no decision while it heals");
+    assert!(!d.session.learn(d.now, fleet(1)), "nor is the new state believed");
     d.now += 1_000;
     d.ask("4");
     d.session.settle(d.now, &mut d.said);

@@ -69,13 +69,12 @@ impl Side {
         }
     }
 
-    /// A snapshot came, with these versions and so many workers; or none did.
-    pub(super) fn read(&mut self, now: u64, got: Option<((u64, u64), usize)>) {
+    /// A reading is done: a snapshot of these versions, if it was one to keep, of so many workers.
+    pub(super) fn read(&mut self, now: u64, versions: Option<(u64, u64)>, workers: usize) {
         self.reading = false;
-        let workers = got.map_or(0, |(_, workers)| workers as u64);
-        self.read_again_at = now + SNAPSHOT_MS.max(workers);
-        if let Some((versions, _)) = got {
-            self.versions = Some(versions);
+        self.read_again_at = now + SNAPSHOT_MS.max(workers as u64);
+        if versions.is_some() {
+            self.versions = versions;
         }
     }
 
