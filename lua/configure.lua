@@ -6,6 +6,7 @@ ARGV[1]      source: cli, api or seed     ARGV[2..]  (field, value)*; '' unsets
 returns      {'ok', config_version, (field, value in force)*} · {'invalid', field, value} · {'unknown'}: no such model ]]
 --- @include "run"
 --- @include "config"
+--- @include "mark"
 local source = ARGV[1]
 
 local function main()
@@ -28,7 +29,7 @@ local function main()
     end
     if write then
       if value then redis.call('HSET', K.config, field, value) else redis.call('HDEL', K.config, field) end
-      redis.call('HDEL', K.applied, 'error:' .. field)
+      if redis.call('HDEL', K.applied, 'error:' .. field) == 1 then M.fleet_changed() end
       if M.put_in_force(field, value, source) then changed = true end
     end
   end

@@ -1,6 +1,7 @@
 --- @include "applied"
 --- @include "check"
 --- @include "journal"
+--- @include "mark"
 --- @include "stats"
 --- Puts one value into force (false: unset), with a new config_version and a line of history.
 --- What the change means for each worker is recomputed by that worker's next report, or by the sweep.
@@ -22,7 +23,7 @@ function M.all_due()
 end
 
 --- Notices what was written to P:config by hand. A refused value leaves the one in force, and is shown as
---- `error:<field>`, once per value.
+--- `error:<field>`, once per value; whoever keeps a copy of that fetches a new one.
 function M.notice()
   local v = redis.pcall('HMGET', K.config, unpack(M.FIELDS))
   local wrong = v.err and 'not a hash' or false
@@ -34,9 +35,10 @@ function M.notice()
       redis.call('HSET', K.applied, 'error:config', wrong)
       M.transition('refused', 'config', wrong)
     end
+    M.fleet_changed()
   end
   if wrong then return end
-  local changed = false
+  local changed, told = false, false
   local errors = {}
   for i, field in ipairs(M.FIELDS) do errors[i] = 'error:' .. field end
   local refused = redis.call('HMGET', K.applied, unpack(errors))
@@ -47,11 +49,16 @@ function M.notice()
       if bad ~= refused[i] then
         redis.call('HSET', K.applied, errors[i], bad)
         M.transition('refused', field, bad)
+        told = true
       end
     elseif M.put_in_force(field, value, 'redis') then
       changed = true
     end
-    if refused[i] and not bad then redis.call('HDEL', K.applied, errors[i]) end
+    if refused[i] and not bad then
+      redis.call('HDEL', K.applied, errors[i])
+      told = true
+    end
   end
+  if told then M.fleet_changed() end
   if changed then M.all_due() end
 end

@@ -49,7 +49,9 @@ impl Script<'_> {
                 Some(text) => drop(config.insert(name.clone(), text.to_owned())),
                 None => drop(config.remove(&name)),
             }
-            self.d.applied.write()?.remove(&format!("error:{name}"));
+            if self.d.applied.write()?.remove(&format!("error:{name}")).is_some() {
+                self.s.fleet_version += 1;
+            }
             changed |= self.put_in_force(field, text, op.source.name())?;
         }
         if changed {
@@ -122,11 +124,12 @@ impl Script<'_> {
             } else {
                 self.d.applied.write()?.remove("error:config");
             }
+            self.s.fleet_version += 1;
         }
         if wrong {
             return Ok(());
         }
-        let mut changed = false;
+        let (mut changed, mut told) = (false, false);
         for field in Field::ALL {
             let error = format!("error:{}", field.name());
             let refused = self.d.applied.read()?.get(&error).cloned();
@@ -138,13 +141,18 @@ impl Script<'_> {
                 if refused.as_ref() != Some(&bad) {
                     self.d.applied.write()?.insert(error, bad.clone());
                     self.transition("refused", field.name(), &bad);
+                    told = true;
                 }
                 continue;
             }
             changed |= self.put_in_force(field, value.as_deref(), "redis")?;
             if refused.is_some() {
                 self.d.applied.write()?.remove(&error);
+                told = true;
             }
+        }
+        if told {
+            self.s.fleet_version += 1;
         }
         if changed {
             self.all_due()?;
