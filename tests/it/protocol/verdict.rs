@@ -102,7 +102,7 @@ impl World<'_> {
             return;
         }
         // Now and then: it takes time.
-        if self.sent.len() % 16 == 0
+        if self.sent.len().is_multiple_of(16)
             && let Err(broken) = doctor(&self.servers[server].state.model.dump(), self.server_time(server))
         {
             self.violation = Some(format!("after {command:?}: {broken}"));
