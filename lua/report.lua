@@ -17,8 +17,9 @@ local function main()
   if not r then return wrong end
   if M.prologue(true, true, 0, rnd) then return { 'register' } end
   local g = M.gate(w)
+  if not g then return { 'register' } end
   local h = M.read_worker(KEYS[18])
-  if not g or not h.incarnation or M.older(g.inc, inc) then return { 'register' } end
+  if not h.incarnation or M.older(g.inc, inc) then return { 'register' } end
   if g.inc ~= inc then return { M.alive(w) and 'superseded' or 'vacant' } end
   if number <= (M.whole(h.number) or 0) then return { 'ignored' } end
   M.notice()
