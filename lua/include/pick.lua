@@ -4,46 +4,51 @@
 --- Chooses from P:eligible for one admission `a` ({ pin, exclude (a set), excluded (its size) }).
 --- A worker, or nil if there is none for it. O(log workers).
 
---- Modes that follow the score: the best of P:eligible are read once (`M.best`, in order), as many as the group can use
---- up, and kept in order while the group changes them.
+--- Modes that follow the score: the best of P:eligible are read once (`M.best`, in order from `M.head` on), as many as
+--- the group can use up, and kept in order while the group changes them.
 function M.before(a, b)
   return a.score < b.score or (a.score == b.score and a.worker < b.worker)
 end
 
 function M.read_best(most)
   M.flush_places()
-  local v, names = redis.call('ZRANGE', K.eligible, 0, most - 1, 'WITHSCORES'), {}
-  M.best, M.cut = {}, #v == 2 * most
+  local v, names, best = redis.call('ZRANGE', K.eligible, 0, most - 1, 'WITHSCORES'), {}, {}
   for i = 1, #v, 2 do
     names[#names + 1] = v[i]
-    M.best[#names] = { worker = v[i], score = tonumber(v[i + 1]) }
+    best[#names] = { worker = v[i], score = tonumber(v[i + 1]) }
   end
+  M.best, M.head, M.size, M.cut = best, 1, #best, #best == most
   M.warm_workers(names)
 end
 
 --- Keeps `M.best` in order when a worker is placed anew. One that falls behind the last that was read is not kept:
 --- others that were not read may come before it.
 function M.moved(w, score)
-  for i, b in ipairs(M.best) do
-    if b.worker == w then
-      table.remove(M.best, i)
-      break
+  local best = M.best
+  if M.head <= M.size and best[M.head].worker == w then
+    M.head = M.head + 1
+  else
+    for i = M.head, M.size do
+      if best[i].worker == w then
+        table.remove(best, i)
+        M.size = M.size - 1
+        break
+      end
     end
   end
   if not score then return end
-  local new, lo, hi = { worker = w, score = score }, 1, #M.best + 1
-  if M.cut and (hi == 1 or M.before(M.best[hi - 1], new)) then return end
-  while lo < hi do
-    local mid = math.floor((lo + hi) / 2)
-    if M.before(M.best[mid], new) then lo = mid + 1 else hi = mid end
-  end
-  table.insert(M.best, lo, new)
+  local new, at = { worker = w, score = score }, M.size + 1
+  if M.cut and (at == M.head or M.before(best[M.size], new)) then return end
+  while at > M.head and M.before(new, best[at - 1]) do at = at - 1 end
+  table.insert(best, at, new)
+  M.size = M.size + 1
 end
 
 function M.best_for(a, most)
-  if not M.best or (#M.best <= a.excluded and M.cut) then M.read_best(most) end
-  for _, b in ipairs(M.best) do
-    if not a.exclude[b.worker] then return b.worker end
+  if not M.best or (M.size - M.head < a.excluded and M.cut) then M.read_best(most) end
+  for i = M.head, M.size do
+    local w = M.best[i].worker
+    if not a.exclude[w] then return w end
   end
 end
 
