@@ -9,6 +9,7 @@ mod damage;
 pub(crate) mod doctor;
 pub(crate) mod effort;
 mod fleet;
+mod many;
 mod names;
 pub(crate) mod real;
 mod steps;
