@@ -1,6 +1,8 @@
 //! Answers of our own: refusals and errors, in the dialect of their route, with the headers that belong to them (design
 //! section 5).
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, RETRY_AFTER};
 use warp::reply::Response;
 
@@ -26,10 +28,17 @@ pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
         Some(id) if !id.is_empty() => id.clone(),
         _ => {
             let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-            let text = uuid::Uuid::now_v7().as_hyphenated().encode_lower(&mut text);
+            // The thread's own generator: `Uuid::now_v7` asks the kernel every time.
+            let uuid = uuid::Builder::from_unix_timestamp_millis(now_ms(), &rand::random()).into_uuid();
+            let text = uuid.as_hyphenated().encode_lower(&mut text);
             HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("none"))
         }
     }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(0)
 }
 
 impl Addressee {
