@@ -8,9 +8,11 @@
 //! anything happened, and comes back at [`Session::due`].
 
 mod answer;
+mod call;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -19,10 +21,11 @@ use std::sync::Arc;
 
 use super::id::{FrontendId, Incarnation, LeaseId, WorkerId};
 use super::op::{
-    Admission, Caller, Cause, Decide, Decided, Fenced, Heartbeat, Held, Hello, MAX_GROUP, MAX_LEASES, Pulse, Reconcile,
-    Reconciled, Welcome,
+    Caller, Decide, Decided, Fenced, Heartbeat, Held, Hello, MAX_GROUP, MAX_LEASES, Pulse, Reconcile, Reconciled,
+    Welcome,
 };
 use super::retry_after::Drain;
+pub use call::{Call, Chance, Denied, Effect, Failure, Outcome, Place, Reply, Settings, Waiter};
 pub use standby::{Fleet, Standby, Standing};
 
 /// A map whose order depends on nothing but what was put in: runs can be repeated.
@@ -38,137 +41,6 @@ pub const FAILURES: u32 = 3;
 const MAX_SKIPS: usize = 64;
 /// The least pause after a failed call; doubles with each further one, up to [`RETRY_MS`].
 const PAUSE_MS: u64 = 20;
-
-/// What the session needs of chance.
-pub trait Chance {
-    /// A frontend id that nobody had before.
-    fn frontend_id(&mut self) -> FrontendId;
-    /// For the name of a new epoch.
-    fn nonce(&mut self) -> String;
-    /// 1 to 2^31-2.
-    fn seed(&mut self) -> u32;
-    /// 0 to 50: spreads the probes of many frontends.
-    fn jitter_ms(&mut self) -> u64;
-}
-
-/// A request that waits for its lease.
-pub trait Waiter {
-    /// Nobody waits for the answer any more: it is dropped unsent.
-    fn gone(&self) -> bool;
-    /// What it asks for; the same lease id every time.
-    fn admission(&self) -> Admission;
-}
-
-/// What is fixed for the life of a session.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// For how long after the last good contact static mode admits; none: it never does (`--on-store-loss closed`).
-    pub static_max_age_ms: Option<u64>,
-    /// In trouble, a request that has waited this long is told so.
-    pub patience_ms: u64,
-}
-
-/// A call to make.
-#[derive(Debug, Clone)]
-pub enum Call {
-    /// Makes this frontend known.
-    Hello(Hello),
-    /// Asserts leases.
-    Reconcile(Reconcile),
-    /// A sign of life.
-    Heartbeat(Heartbeat),
-    /// A group of releases and admissions.
-    Decide(Decide),
-}
-
-/// The reply of a script.
-#[derive(Debug, Clone)]
-pub enum Reply {
-    /// To [`Call::Hello`].
-    Hello(Fenced<Welcome>),
-    /// To [`Call::Reconcile`].
-    Reconcile(Fenced<Reconciled>),
-    /// To [`Call::Heartbeat`].
-    Heartbeat(Fenced<Pulse>),
-    /// To [`Call::Decide`].
-    Decide(Fenced<Decided>),
-}
-
-/// What became of a call.
-#[derive(Debug, Clone)]
-pub enum Outcome {
-    /// The script replied.
-    Reply(Reply),
-    /// It was certainly not applied.
-    Failed(Failure),
-    /// Nobody knows; the connection is closed, and what else was in flight on it is unknown too.
-    Unknown,
-}
-
-/// Why a call was certainly not applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Failure {
-    /// The server does not know the script; the driver will send its text. Nothing is wrong.
-    NoScript,
-    /// Not sent, or the server is not in a state to serve: counts towards the breaker, what waited goes on waiting.
-    Passing,
-    /// The server will not do this (no memory, no permission): waiting requests are told at once.
-    Refused,
-}
-
-/// Where a lease is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// Where its sidecar listens.
-    pub url: Arc<str>,
-}
-
-/// Why a request was not given a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Denied {
-    /// The gate is shut.
-    Shut(Cause),
-    /// Redis cannot be asked, and static mode is over or off.
-    NoStore,
-}
-
-/// What the driver has to do.
-#[derive(Debug)]
-pub enum Effect<W> {
-    /// Hand out a lease.
-    Admit {
-        /// To whom.
-        waiter: W,
-        /// Its place.
-        place: Arc<Place>,
-        /// The revision that the admission created; none in static mode.
-        revision: Option<u64>,
-    },
-    /// Hand out a refusal.
-    Refuse {
-        /// To whom.
-        waiter: W,
-        /// Why.
-        denied: Denied,
-        /// The revision it was decided on; none if Redis did not decide.
-        revision: Option<u64>,
-        /// How fast requests end; none if Redis did not decide.
-        drain: Option<Drain>,
-    },
-    /// Sweep these, on any connection, again while the reply says `more`.
-    Sweep {
-        /// Workers whose state changes by itself about now.
-        workers: Vec<WorkerId>,
-        /// Frontends that are silent.
-        frontends: Vec<FrontendId>,
-    },
-    /// Close the connection: answers still under way on it are of no use.
-    Close,
-}
 
 /// A lease of this frontend.
 #[derive(Debug)]
@@ -433,89 +305,6 @@ impl<W: Waiter> Session<W> {
             Some((_, since)) if self.trouble > 0 => due.min(since + self.settings.patience_ms),
             _ => due,
         }
-    }
-
-    /// Redis does not decide now: its breaker is open, or an epoch heals.
-    #[must_use]
-    pub fn is_static(&self, now: u64) -> bool {
-        self.open || now < self.healing_until
-    }
-
-    /// Nothing is held, waits, or is under way.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.waiting.is_empty() && self.releases.is_empty() && self.flying.is_empty()
-    }
-
-    /// It has been answered in an adopted epoch, and may decide.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        !self.hello && !self.assert && !self.first && !self.open
-    }
-
-    /// The breaker is open.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.open
-    }
-
-    /// The present id.
-    #[must_use]
-    pub fn id(&self) -> &FrontendId {
-        &self.id
-    }
-
-    /// The epoch adopted; empty before the first.
-    #[must_use]
-    pub fn epoch(&self) -> &str {
-        &self.epoch
-    }
-
-    /// The highest revision seen.
-    #[must_use]
-    pub fn revision(&self) -> u64 {
-        self.seen
-    }
-
-    /// Time of the last good contact.
-    #[must_use]
-    pub fn good_at(&self) -> Option<u64> {
-        self.good_at
-    }
-
-    /// The last reply to a heartbeat.
-    #[must_use]
-    pub fn pulse(&self) -> Option<&Arc<Pulse>> {
-        self.pulse.as_ref()
-    }
-
-    /// How fast requests end, as last told.
-    #[must_use]
-    pub fn drain(&self) -> Option<Drain> {
-        self.drain
-    }
-
-    /// Leases held now: id, place, and whether Redis holds (or will be told of) it.
-    pub fn held(&self) -> impl Iterator<Item = (&LeaseId, &Place, bool)> {
-        self.held.iter().map(|(id, e)| (id, &*e.place, !e.unlisted))
-    }
-
-    /// How many leases are held.
-    #[must_use]
-    pub fn held_count(&self) -> usize {
-        self.held.len()
-    }
-
-    /// Leases that Redis had lost, or did not have yet, and that were put back, since the start.
-    #[must_use]
-    pub fn healed(&self) -> u64 {
-        self.healed
-    }
-
-    /// How often the breaker opened.
-    #[must_use]
-    pub fn opened(&self) -> u64 {
-        self.opened
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::op::Admission;
 use crate::core::op::Verdict;
 
 /// Waits for lease `.0`; gone if `.1`.
