@@ -36,7 +36,7 @@ fmt: ## formats the Rust sources
 	$(CARGO) fmt
 
 doc: ## the library's documentation, with warnings as errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --locked --no-deps --document-private-items
 
 bench: deps ## the figures that are promised, as ratios of one run
 	$(CARGO) bench --locked

@@ -17,7 +17,7 @@ pub struct Worker {
     /// Address of the sidecar's port
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Where frontends reach this sidecar; without it http://<listen address>
+    /// Where frontends reach this sidecar; without it http:// and the listen address
     #[arg(long, value_name = "URL")]
     pub advertise_url: Option<String>,
     /// File with the bearer token for POST /load and /limits from other hosts
