@@ -27,10 +27,11 @@ end
 local NONE = {}
 
 --- The group, as it stands in ARGV. `ids`: those of releases, then of admissions; `tokens`: of each admission;
---- `special`: what more some of them say; `most`: how many workers the group can use up.
+--- `special`: what more some of them say; `most`: how many workers the group can use up or pass over.
 local function read_group()
   local releases, skips, admissions = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
   local group = { ended = {}, skipped = {}, ids = {}, tokens = {}, special = {}, most = admissions, first = releases }
+  local excluded = {}
   for i = 1, releases do
     group.ended[i] = take()
     group.ids[i] = group.ended[i]
@@ -43,9 +44,15 @@ local function read_group()
     if not tokens then
       tokens = tonumber(string.sub(text, 1, -2))
       local a = { pin = take(), excluded = tonumber(take()), exclude = {} }
-      for _ = 1, a.excluded do a.exclude[take()] = true end
+      for _ = 1, a.excluded do
+        local w = take()
+        a.exclude[w] = true
+        if not excluded[w] then
+          excluded[w] = true
+          group.most = group.most + 1
+        end
+      end
       group.special[i] = a
-      group.most = group.most + a.excluded
     end
     group.tokens[i] = tokens
   end

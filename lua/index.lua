@@ -9,6 +9,9 @@ returns      touch {now} · list {now, {(model, last seen)*}} · meta {now, crea
 --- @include "clock"
 --- @include "num"
 local key, what = KEYS[1], ARGV[1]
+-- Somebody wrote over it: those who know say it again.
+local is = redis.call('TYPE', key).ok
+if is ~= 'none' and is ~= (what == 'meta' and 'hash' or 'zset') then redis.call('DEL', key) end
 if what == 'touch' then
   redis.call('ZADD', key, M.int(now), ARGV[2])
   return { now }

@@ -5,9 +5,10 @@ function M.clamp()
     { K.workers, now + 5000 }, { K.frontends, now + M.FRONTEND_TTL_MS }, { K.skips, now + 1000 }, { K.due, now },
   }) do
     local latest = M.int(limit[2])
-    for _, member in ipairs(redis.call('ZRANGEBYSCORE', limit[1], '(' .. latest, '+inf', 'LIMIT', 0, 256)) do
-      redis.call('ZADD', limit[1], latest, member)
-    end
+    repeat
+      local ahead = redis.call('ZRANGEBYSCORE', limit[1], '(' .. latest, '+inf', 'LIMIT', 0, 256)
+      for _, member in ipairs(ahead) do redis.call('ZADD', limit[1], latest, member) end
+    until #ahead == 0
   end
   S.born = math.min(S.born or now, now)
 end

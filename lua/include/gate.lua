@@ -18,19 +18,23 @@ local function split(w, gate, inflight, reserved, route)
   }
 end
 
---- Reads many, in four commands.
+--- Reads many, in four commands (for each thousand: Lua's stack takes no more than some thousand values).
 function M.warm_workers(names)
   local ask = {}
   for _, w in ipairs(names) do
     if M.records[w] == nil then ask[#ask + 1] = w end
   end
   if #ask == 0 then return end
-  local gates = redis.call('HMGET', K.gate, unpack(ask))
-  local counts = redis.call('HMGET', K.inflight, unpack(ask))
-  local reserved = redis.call('HMGET', K.reserved, unpack(ask))
-  local routes = redis.call('HMGET', K.route, unpack(ask))
-  for i, w in ipairs(ask) do
-    M.records[w] = gates[i] and split(w, gates[i], counts[i], reserved[i], routes[i])
+  for from = 1, #ask, 1000 do
+    local to = math.min(from + 999, #ask)
+    local gates = redis.call('HMGET', K.gate, unpack(ask, from, to))
+    local counts = redis.call('HMGET', K.inflight, unpack(ask, from, to))
+    local reserved = redis.call('HMGET', K.reserved, unpack(ask, from, to))
+    local routes = redis.call('HMGET', K.route, unpack(ask, from, to))
+    for i, gate in ipairs(gates) do
+      local w = ask[from + i - 1]
+      M.records[w] = gate and split(w, gate, counts[i], reserved[i], routes[i])
+    end
   end
 end
 

@@ -5,7 +5,7 @@ use redis::Value;
 use super::reply::Reply;
 use super::{BadReply, Invocation, Operation};
 use crate::core::fleet::Fleet;
-use crate::core::id::Incarnation;
+use crate::core::id::{FrontendId, Incarnation};
 use crate::core::op::{Configure, Configured, Page, Repair, Snapshot, WorkerRow};
 use crate::keys::ModelKeys;
 
@@ -49,8 +49,8 @@ impl Operation for Snapshot {
             now_ms: r.number()?,
             stats: r.list()?.pairs()?,
             applied: r.list()?.pairs()?,
-            frontends: r.list()?.rest(|f| Ok((f.frontend()?, f.number()?)))?,
-            workers: r.list()?.rest(worker_row)?,
+            frontends: r.list()?.rest(frontend_row)?.into_iter().flatten().collect(),
+            workers: r.list()?.rest(worker_row)?.into_iter().flatten().collect(),
         })
     }
 
@@ -85,9 +85,19 @@ impl Operation for Repair {
     }
 }
 
-/// worker, `incarnation|cap|closed|url`, in flight.
-fn worker_row(r: &mut Reply) -> Result<WorkerRow, BadReply> {
-    let worker = r.worker()?;
+/// frontend, alive until; none if the name is none of ours.
+fn frontend_row(r: &mut Reply) -> Result<Option<(FrontendId, u64)>, BadReply> {
+    let (name, until) = (r.stray_frontend()?, r.number()?);
+    Ok(name.map(|name| (name, until)))
+}
+
+/// worker, `incarnation|cap|closed|url`, in flight; none if the name is none of ours.
+fn worker_row(r: &mut Reply) -> Result<Option<WorkerRow>, BadReply> {
+    let Some(worker) = r.stray_worker()? else {
+        r.text()?;
+        r.number()?;
+        return Ok(None);
+    };
     let gate = r.text()?;
     let mut parts = gate.splitn(4, '|');
     let (Some(incarnation), Some(cap), Some(closed), Some(url)) =
@@ -103,5 +113,5 @@ fn worker_row(r: &mut Reply) -> Result<WorkerRow, BadReply> {
         inflight: r.number()?,
         worker,
     };
-    Ok(row)
+    Ok(Some(row))
 }

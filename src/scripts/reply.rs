@@ -68,6 +68,24 @@ impl Reply {
         FrontendId::parse(&text).map_err(|e| self.bad(format!("frontend {text:?} {e}")))
     }
 
+    /// A name as it stands in a set that anybody can write to: none if it is none of ours.
+    pub(super) fn stray<N>(&mut self, parse: impl FnOnce(&str) -> Option<N>) -> Result<Option<N>, BadReply> {
+        match self.next()? {
+            Value::BulkString(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(parse)),
+            other => Err(self.bad(format!("not a string: {other:?}"))),
+        }
+    }
+
+    /// A worker by its name, if it is one.
+    pub(super) fn stray_worker(&mut self) -> Result<Option<WorkerId>, BadReply> {
+        self.stray(|text| WorkerId::parse(text).ok())
+    }
+
+    /// A frontend by its name, if it is one.
+    pub(super) fn stray_frontend(&mut self) -> Result<Option<FrontendId>, BadReply> {
+        self.stray(|text| FrontendId::parse(text).ok())
+    }
+
     pub(super) fn lease(&mut self) -> Result<LeaseId, BadReply> {
         let text = self.text()?;
         LeaseId::parse(&text).map_err(|e| self.bad(format!("lease {text:?} {e}")))

@@ -148,12 +148,13 @@ impl Operation for Heartbeat {
                 due_frontends: Vec::new(),
             };
             for _ in 0..r.number()? {
-                pulse.inflight.push((r.worker()?, r.number()?));
+                let (worker, inflight) = (r.stray_worker()?, r.number()?);
+                pulse.inflight.extend(worker.map(|w| (w, inflight)));
             }
             for _ in 0..r.number()? {
-                pulse.due_workers.push(r.worker()?);
+                pulse.due_workers.extend(r.stray_worker()?);
             }
-            pulse.due_frontends = r.rest(Reply::frontend)?;
+            pulse.due_frontends = r.rest(Reply::stray_frontend)?.into_iter().flatten().collect();
             Ok(pulse)
         })
     }

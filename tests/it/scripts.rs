@@ -335,3 +335,23 @@ mod owned {
         assert_eq!(small, large);
     }
 }
+
+/// Anybody can write to the sets that a heartbeat reads names from.
+#[tokio::test]
+async fn names_that_are_none_of_ours_do_not_stop_a_heartbeat() {
+    let mut shard = Shard::new().await;
+    let inc = shard.register("w1", Some((4, 0))).await;
+    shard.join().await;
+    let (due, long) = (shard.keys.named("due"), "x".repeat(300));
+    for name in ["", "\u{7}", &long] {
+        let _: () = redis::cmd("ZADD").arg(&due).arg(0).arg(name).query_async(&mut shard.connection).await.unwrap();
+    }
+    let _: () = redis::cmd("ZADD").arg(&due).arg(0).arg(b"\xff").query_async(&mut shard.connection).await.unwrap();
+    let _: () = redis::cmd("ZADD").arg(&due).arg(1).arg("w1").query_async(&mut shard.connection).await.unwrap();
+    let beat = Heartbeat(shard.caller());
+    match shard.call(&beat).await {
+        Fenced::Done(pulse) => assert_eq!(pulse.due_workers, [worker("w1")]),
+        other => panic!("{other:?}"),
+    }
+    assert!(!shard.report("w1", Some((4, 0)), &inc, &[]).await);
+}

@@ -55,7 +55,8 @@ impl Script<'_> {
         let most = config.max_inflight;
         let dice = Dice::new(op.seed);
         let refused = BTreeMap::new();
-        let most_workers = op.admissions.len() + op.admissions.iter().map(|a| a.exclude.len()).sum::<usize>();
+        let most_workers =
+            op.admissions.len() + op.admissions.iter().flat_map(|a| &a.exclude).collect::<BTreeSet<_>>().len();
         let mut group = Group {
             held,
             dice,

@@ -13,7 +13,6 @@ pub(super) const FRONTEND_TTL_MS: i64 = 10_000;
 const GAP_MS: i64 = 2_500;
 const WORKER_TTL_MS: i64 = 5_000;
 const SKIP_MS: i64 = 1_000;
-const CLAMPED: usize = 256;
 
 /// Why an operation ends before its end.
 #[derive(Debug)]
@@ -194,10 +193,10 @@ impl<'a> Script<'a> {
 
     fn clamp(&mut self) -> Step<()> {
         let now = self.now;
-        self.d.workers.write()?.no_later(now + WORKER_TTL_MS, CLAMPED);
-        self.d.frontends.write()?.no_later(now + FRONTEND_TTL_MS, CLAMPED);
-        self.d.skips.write()?.no_later(now + SKIP_MS, CLAMPED);
-        self.d.due.write()?.no_later(now, CLAMPED);
+        self.d.workers.write()?.no_later(now + WORKER_TTL_MS);
+        self.d.frontends.write()?.no_later(now + FRONTEND_TTL_MS);
+        self.d.skips.write()?.no_later(now + SKIP_MS);
+        self.d.due.write()?.no_later(now);
         self.s.born = Some(self.s.born.unwrap_or(now).min(now));
         Ok(())
     }

@@ -84,9 +84,9 @@ impl Zset {
         self.iter().take_while(|(_, score)| *score <= double(latest)).take(most).map(|(m, _)| m.to_owned()).collect()
     }
 
-    /// Lowers the scores above `latest` to it: at most `most` of them, the lowest first.
-    pub fn no_later(&mut self, latest: i64, most: usize) {
-        let late = self.iter().filter(|(_, score)| *score > double(latest)).take(most);
+    /// Lowers the scores above `latest` to it.
+    pub fn no_later(&mut self, latest: i64) {
+        let late = self.iter().filter(|(_, score)| *score > double(latest));
         for member in late.map(|(m, _)| m.to_owned()).collect::<Vec<_>>() {
             self.insert(&member, double(latest));
         }
