@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn every_script_is_whole() {
         for script in super::super::all() {
-            assert!(!script.text.contains("@include") && !script.text.contains("@rarely"), "{}", script.name);
+            assert!(!script.text.contains("\n--- @"), "{}", script.name);
             assert!(!script.text.contains("no include"), "{}", script.name);
             assert!(script.text.starts_with("#!lua"), "{}", script.name);
             assert_eq!(script.text.matches("local now =").count(), 1, "{}", script.name);
