@@ -113,6 +113,7 @@ enum Tried {
 /// Asks for a place and sends the request, until a worker takes it or none is left.
 pub(super) async fn get_answer(edge: &Edge, job: &Job, record: &mut Record) -> Result<Answered, Denied> {
     let model = &job.parsed.model;
+    // Those that this request has tried come first: what is too much is cut off at the end.
     let mut exclude = edge.away.of(model, Instant::now());
     let (mut migrations, mut unseen) = (edge.settings.migration_limit, UNSEEN);
     let mut last: Option<(Reason, Refusal)> = None;
@@ -147,7 +148,7 @@ pub(super) async fn get_answer(edge: &Edge, job: &Job, record: &mut Record) -> R
             Tried::Unreachable(failure) => {
                 tracing::warn!(%model, %worker, %failure, "worker cannot be reached");
                 edge.away.failed(model, &worker, Instant::now());
-                exclude.push(worker);
+                exclude.insert(0, worker);
                 if unseen == 0 {
                     return Err(Denied::Refused(refused(Reason::NoWorkers)));
                 }
@@ -157,7 +158,7 @@ pub(super) async fn get_answer(edge: &Edge, job: &Job, record: &mut Record) -> R
             Tried::Declined(Declined::Elsewhere) => {
                 // It may come back under its new incarnation at once; twice is enough.
                 if unseen < UNSEEN {
-                    exclude.push(worker);
+                    exclude.insert(0, worker);
                 }
                 if unseen == 0 {
                     return Err(Denied::Refused(refused(Reason::NoWorkers)));
@@ -171,7 +172,7 @@ pub(super) async fn get_answer(edge: &Edge, job: &Job, record: &mut Record) -> R
                 }
                 migrations -= 1;
                 record.migrated();
-                exclude.push(worker);
+                exclude.insert(0, worker);
                 last = Some((reason, refused(reason)));
             }
         }
@@ -249,30 +250,36 @@ async fn judge(answer: Response<Incoming>, lease: Lease) -> Tried {
     }
     let mut prefix = None;
     if matches!(head.status.as_u16(), 503 | 529) {
-        let text = look_into(&mut body).await;
-        if head.status.as_u16() == 529 || says_full(&text) {
+        let looked = look_into(&mut body).await;
+        if head.status.as_u16() == 529 || looked.as_ref().is_ok_and(|text| says_full(text)) {
             lease.decline(Declined::Capacity);
             return Tried::Declined(Declined::Capacity);
         }
-        prefix = (!text.is_empty()).then_some(text);
+        match looked {
+            Ok(text) => prefix = (!text.is_empty()).then_some(text),
+            Err(error) => {
+                tracing::warn!(worker = %lease.worker, %error, "worker broke off its answer");
+                return Tried::Failed(Fault::Upstream);
+            }
+        }
     }
     Tried::Answered(Answered { head, prefix, body, lease })
 }
 
-/// The beginning of a body, mostly all of it.
-async fn look_into(body: &mut Incoming) -> Bytes {
+/// The beginning of a body, mostly all of it; an error if it breaks off.
+async fn look_into(body: &mut Incoming) -> Result<Bytes, hyper::Error> {
     let (most, time) = LOOK;
     let mut text = BytesMut::new();
     let read = async {
         while text.len() < most {
-            match body.frame().await {
-                Some(Ok(frame)) => text.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
-                _ => break,
-            }
+            let Some(frame) = body.frame().await else { break };
+            text.extend_from_slice(frame?.data_ref().map_or(&[], |data| data));
         }
+        Ok::<_, hyper::Error>(())
     };
-    let _ = tokio::time::timeout(time, read).await;
-    text.freeze()
+    // What is slow is passed on as it comes.
+    tokio::time::timeout(time, read).await.unwrap_or(Ok(()))?;
+    Ok(text.freeze())
 }
 
 /// How engines and routers say that they are full, as opposed to starting up or broken.

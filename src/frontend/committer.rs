@@ -207,8 +207,7 @@ impl Committer {
             Event::Read(snapshot) => {
                 let whole = snapshot.as_ref().is_some_and(|s| self.session.learn(now, Arc::new(s.fleet())));
                 // One that was read while an epoch heals is shown, but read again.
-                let versions = snapshot.as_ref().filter(|_| whole).map(Snapshot::versions);
-                self.side.read(now, versions, snapshot.as_ref().map_or(0, |s| s.workers.len()));
+                self.side.read(now, snapshot.as_ref(), whole);
                 if let Some(snapshot) = snapshot {
                     self.shared.snapshot.store(Arc::new(snapshot));
                 }
@@ -238,7 +237,9 @@ impl Committer {
                     admit(waiter, &place, revision);
                 }
                 Effect::Refuse { waiter, denied, revision, drain } => {
-                    let degraded = revision.is_none() && self.session.is_static(now);
+                    // Static mode has not decided what nobody decided.
+                    let by_copy = revision.is_none() && self.session.is_static(now);
+                    let degraded = by_copy && !matches!(denied, Denied::NoStore);
                     let refusal = Refusal { reason: reason(denied), revision, drain, degraded };
                     let _ = waiter.reply.send(Err(refusal));
                 }
@@ -295,6 +296,11 @@ impl Committer {
         };
         if !same {
             live.pulse = session.pulse().cloned();
+            let counts = live.pulse.as_ref().map(|pulse| self.shared.snapshot.load().counting(&pulse.inflight));
+            drop(live);
+            if let Some(newer) = counts.flatten() {
+                self.shared.snapshot.store(Arc::new(newer));
+            }
         }
     }
 }

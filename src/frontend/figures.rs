@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -17,6 +18,10 @@ use crate::store::Store;
 
 /// Pages asked for within this time show the same figures.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// How long the reading of all workers may take; a page shows what is known by then.
+const READ: Duration = Duration::from_secs(1);
+/// How many workers are read at a time.
+const AT_ONCE: usize = 16;
 /// How often they are made unasked, so that what is missing is logged.
 const UNASKED: Duration = Duration::from_secs(10);
 
@@ -56,15 +61,16 @@ impl Figures {
             return;
         }
         let views = admissions.models();
+        let until = Instant::now() + READ;
         let mut models = Vec::with_capacity(views.len());
         for view in &views {
-            models.push((view, self.ranks(admissions.store(), view).await));
+            models.push((view, self.ranks(admissions.store(), view, until).await));
         }
         // From here on nothing waits, so a page never shows half of it.
         self.metrics.clear();
         let health = admissions.health();
         self.metrics.ready.set(i64::from(health.seen && !health.closed));
-        let open = views.iter().any(|view| matches!(view.live.mode, Mode::Static | Mode::Closed));
+        let open = !admissions.store().open_breakers().is_empty();
         self.metrics.breaker_open.set(i64::from(open));
         for (view, ranks) in models {
             self.show(view);
@@ -88,17 +94,22 @@ impl Figures {
     }
 
     /// What is stored of the ranks of all live workers; nothing for a fleet that is too large.
-    async fn ranks(&self, store: &Store, view: &ModelView) -> Vec<(WorkerId, Rank)> {
+    async fn ranks(&self, store: &Store, view: &ModelView, until: Instant) -> Vec<(WorkerId, Rank)> {
         let rows = &view.snapshot.workers;
         if rows.len() > self.most_workers {
             return Vec::new();
         }
+        let live: Vec<WorkerId> =
+            rows.values().filter(|row| !row.closed.contains('x')).map(|row| row.worker.clone()).collect();
+        let mut read = stream::iter(live)
+            .map(|worker| async move { (store.worker(&view.model, &worker).await, worker) })
+            .buffer_unordered(AT_ONCE);
         let mut all = Vec::new();
-        for row in rows.values().filter(|row| !row.closed.contains('x')) {
+        while let Ok(Some((fields, worker))) = tokio::time::timeout_at(until, read.next()).await {
             // One that cannot be read is left out.
-            let Ok(fields) = store.worker(&view.model, &row.worker).await else { continue };
+            let Ok(fields) = fields else { continue };
             let fields: Fields = fields.into_iter().collect();
-            all.extend(stored::ranks(&fields).into_iter().map(|(_, rank)| (row.worker.clone(), rank)));
+            all.extend(stored::ranks(&fields).into_iter().map(|(_, rank)| (worker.clone(), rank)));
         }
         all
     }

@@ -55,6 +55,11 @@ impl Handle {
         self.known.load(Ordering::Relaxed)
     }
 
+    /// By the copy of its state it is being served, whatever the index says: the index may have been lost.
+    fn is_served(&self) -> bool {
+        self.shared.snapshot.load().has_live_worker()
+    }
+
     pub(super) fn touch(&self, now: u64) {
         self.used_at.store(now, Ordering::Relaxed);
     }
@@ -141,7 +146,7 @@ impl Models {
             // What is taken up decides for itself: it may go on in static mode.
             self.table.load().get(model).cloned().ok_or(Reason::NoWorkers)
         } else {
-            Err(Reason::ModelNotFound)
+            self.table.load().get(model).filter(|h| h.is_served()).cloned().ok_or(Reason::ModelNotFound)
         }
     }
 
@@ -196,7 +201,7 @@ impl Models {
         let lively = |seen: u64| index.now_ms < seen + LIVELY_MS;
         for (model, handle) in self.table.load().iter() {
             let seen = index.models.get(model);
-            handle.known.store(seen.is_some() || young, Ordering::Relaxed);
+            handle.known.store(seen.is_some() || young || handle.is_served(), Ordering::Relaxed);
             if seen.is_some_and(|seen| lively(*seen)) {
                 handle.touch(now);
             }

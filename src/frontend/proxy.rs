@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use warp::Reply;
@@ -14,12 +14,15 @@ use super::edge::{Edge, Stage};
 use super::late;
 use super::record::Record;
 use super::relay::{Events, Parts, Relay};
-use super::request::{self, BodyError};
+use super::request::{self, BodyError, Parsed};
 use crate::core::refusal::{Fault, Reason, Refusal};
 use crate::http::body::{self, Whole};
 use crate::http::dialect::Dialect;
 use crate::http::headers::{DEGRADED, REFUSED, REQUEST_ID, REVISION, WORKER, expect_json, strip_hop_by_hop};
 use crate::metrics::frontend::{End, Endpoint};
+
+/// Bodies up to this size are parsed within a millisecond or so.
+const LARGE: usize = 512 * 1024;
 
 /// A proxied route.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +63,7 @@ where
         Ok(whole) => whole,
         Err(fault) => return invalid(fault, None),
     };
-    let parsed = match request::parse(&bytes) {
+    let parsed = match parse(&bytes).await {
         Ok(parsed) => parsed,
         Err(BodyError::Invalid(message)) => return invalid(Fault::Body, Some(&message)),
         Err(BodyError::NoSuchModel) => {
@@ -83,6 +86,16 @@ where
         Ok(answered) => pass_on(&edge, &to, answered, record),
         Err(denied) => deny(&to, &denied, record, tokens),
     }
+}
+
+/// A large body is read beside the streams that this thread serves.
+async fn parse(body: &Bytes) -> Result<Parsed, BodyError> {
+    if body.len() <= LARGE {
+        return request::parse(body);
+    }
+    let body = body.clone();
+    let parsed = tokio::task::spawn_blocking(move || request::parse(&body)).await;
+    parsed.unwrap_or_else(|e| Err(BodyError::Invalid(format!("the body could not be read: {e}"))))
 }
 
 /// The answer of a worker, with its body to come.

@@ -78,6 +78,19 @@ impl Snapshot {
         self.workers.values().any(|row| !row.closed.contains('x'))
     }
 
+    /// The same with what a later heartbeat says is in flight per worker; none: nothing is different.
+    pub(super) fn counting(&self, inflight: &[(WorkerId, u64)]) -> Option<Self> {
+        let is_news = |(worker, n): &&(WorkerId, u64)| self.workers.get(worker).is_some_and(|row| row.inflight != *n);
+        inflight.iter().find(is_news)?;
+        let mut newer = self.clone();
+        for (worker, n) in inflight {
+            if let Some(row) = newer.workers.get_mut(worker) {
+                row.inflight = *n;
+            }
+        }
+        Some(newer)
+    }
+
     /// What static mode needs of it.
     pub(super) fn fleet(&self) -> Fleet {
         let standing = |row: &WorkerRow| Standing {

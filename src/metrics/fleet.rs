@@ -91,7 +91,7 @@ impl FleetMetrics {
             revision: gauges("tidegate_revision", "The highest revision seen", &["model"])?,
             drain_rate: decimals("tidegate_drain_rate", "Requests that end, per second, fleet-wide", &["model"])?,
             degraded: gauges("tidegate_degraded", "1: decided without Redis, in static mode", &["model"])?,
-            breaker_open: gauge("tidegate_breaker_open", "1: calls to Redis fail at once for some model")?,
+            breaker_open: gauge("tidegate_breaker_open", "1: calls to some Redis server fail at once")?,
             ready: gauge("tidegate_ready", "1: requests can be decided on")?,
         })
     }

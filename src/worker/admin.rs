@@ -11,6 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::secret::Secret;
 use crate::core::op::Figure;
 use crate::core::refusal::Fault;
 use crate::http::body::{Buffers, read};
@@ -75,7 +76,7 @@ impl Admin {
     /// Who may, and what they say.
     async fn open(&self, request: Request<Incoming>) -> Result<(Parts, bytes::Bytes), Box<Response<AnswerBody>>> {
         let (parts, body) = request.into_parts();
-        if let Err(why) = allowed(&parts, self.state.settings.admin_token.as_deref()) {
+        if let Err(why) = allowed(&parts, self.state.settings.admin_token.as_ref().map(Secret::reveal)) {
             return Err(Box::new(fault(why, None, &parts)));
         }
         let length = body.size_hint().exact();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::config::secret::Secret;
 use crate::core::id::{ModelName, WorkerId};
 use crate::http::base_url::{BaseUrl, BaseUrlError};
 
@@ -46,7 +47,7 @@ pub struct Settings {
     /// `--drain-seconds`: how long running requests may still take after SIGTERM.
     pub drain: Duration,
     /// The content of `--admin-token-file`: lets peers beyond loopback post to `/load` and `/limits`.
-    pub admin_token: Option<String>,
+    pub admin_token: Option<Secret>,
 }
 
 /// Which engine's metrics page is read (`--engine-metrics`).

@@ -156,6 +156,14 @@ async fn unknown_models_are_told_apart_and_make_no_keys() {
         admissions.model(&model()).is_some_and(|m| m.snapshot.has_live_worker() && m.live.mode == Mode::Deciding)
     })
     .await;
+    let index = tidegate::keys::models(redis.namespace());
+    eventually("the index is lost", async || {
+        redis.command::<i64>(&["DEL", &index]).await;
+        admissions.knows(&model()).await == Ok(false)
+    })
+    .await;
+    let reason = admit(&admissions).await.err().map(|refusal| refusal.reason);
+    assert_ne!(reason, Some(Reason::ModelNotFound), "it is still served");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,8 +242,11 @@ mod owned {
                 && admissions.model(&model()).is_some_and(|m| m.live.mode == Mode::Deciding)
         })
         .await;
+        let shown = || admissions.model(&model()).map(|m| m.snapshot.workers.values().map(|w| w.inflight).collect());
+        eventually("the copy is whole again", async || shown() == Some(vec![2])).await;
         drop(held);
         eventually("all is given back", async || inflight(&redis, "w").await == Some(0)).await;
+        eventually("and shown", async || shown() == Some(vec![0])).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,7 @@ pub(super) fn sidecar(given: &Resolved) -> Result<Settings, SettingsError> {
         report_interval: given.required("report_interval_ms", parse::millis(10, 2_000))?,
         worker_ttl: given.required("worker_ttl_ms", parse::millis(5_000, 3_600_000))?,
         drain: given.required("drain_seconds", parse::seconds(0, DAY_MS / 1_000))?,
-        admin_token: given.optional("admin_token_file", parse::secret_file)?.map(|token| token.reveal().to_owned()),
+        admin_token: given.optional("admin_token_file", parse::secret_file)?,
     };
     resolved.check().map_err(|refused| named(given, &refused))?;
     Ok(resolved)

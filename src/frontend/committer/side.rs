@@ -20,9 +20,13 @@ const MAX_SWEEPS: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct Side {
     reading: bool,
+    /// What is being read may be of an epoch that is over.
+    outdated: bool,
     read_again_at: u64,
-    /// `fleet_version` and `config_version` of the last snapshot.
+    /// `fleet_version` and `config_version` of the last snapshot, if it was one to keep; they begin anew with an epoch.
     versions: Option<(u64, u64)>,
+    /// Admitted requests in the last snapshot.
+    inflight: u64,
     sweeping: Arc<AtomicBool>,
     /// The epoch for which the flags' values were offered.
     seeded: Arc<AtomicBool>,
@@ -46,6 +50,8 @@ impl Side {
         }
         if self.seeded_epoch != session.epoch() {
             session.epoch().clone_into(&mut self.seeded_epoch);
+            self.versions = None;
+            self.outdated = self.reading;
             self.seeded.store(common.seeds.is_empty(), Ordering::Relaxed);
         }
         let seed_now = now >= self.seed_at && !self.seeded.load(Ordering::Relaxed);
@@ -53,7 +59,11 @@ impl Side {
             self.seed_at = now + SNAPSHOT_MS;
             tokio::spawn(seed(common.clone(), model.clone(), self.seeded.clone(), self.seeding.clone()));
         }
-        let moved = session.pulse().is_some_and(|p| Some((p.fleet_version, p.config_version)) != self.versions);
+        // A heartbeat does not tell of a large fleet what each worker has: only a snapshot does.
+        let moved = session.pulse().is_some_and(|p| {
+            let untold = p.inflight.is_empty() && p.inflight_total + self.inflight > 0;
+            untold || Some((p.fleet_version, p.config_version)) != self.versions
+        });
         if moved && !self.reading && now >= self.read_again_at {
             self.reading = true;
             let (store, model, back) = (common.store.clone(), model.clone(), back.clone());
@@ -69,12 +79,15 @@ impl Side {
         }
     }
 
-    /// A reading is done: a snapshot of these versions, if it was one to keep, of so many workers.
-    pub(super) fn read(&mut self, now: u64, versions: Option<(u64, u64)>, workers: usize) {
+    /// A reading is done: a snapshot, or none, and whether it was one to keep; if not, it is read again.
+    pub(super) fn read(&mut self, now: u64, snapshot: Option<&Snapshot>, whole: bool) {
         self.reading = false;
+        let workers = snapshot.map_or(0, |s| s.workers.len());
         self.read_again_at = now + SNAPSHOT_MS.max(workers as u64);
-        if versions.is_some() {
-            self.versions = versions;
+        let keep = whole && !std::mem::take(&mut self.outdated);
+        self.versions = snapshot.filter(|_| keep).map(Snapshot::versions);
+        if let Some(snapshot) = snapshot {
+            self.inflight = snapshot.workers.values().map(|row| row.inflight).sum();
         }
     }
 

@@ -74,6 +74,17 @@ async fn a_503_that_says_something_else_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_503_that_breaks_off_is_no_whole_answer() {
+    let stub = Stub::start().await;
+    let rig = Rig::with(&stub, 10, |_| {}).await;
+    let head = b"HTTP/1.1 503 Stub\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    stub.script(Script(vec![Act::Send(head), Script::event("model is loading"), Act::Fin]));
+    let answer = chat(rig.address(), "m").await;
+    assert_eq!(answer.status, 502, "{}", answer.text());
+    rig.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_sidecars_say_decides_where_it_goes_next() {
     for (why, limit, status, reason, tries) in [
         ("capacity", 0, 529, "worker_refused", 1),

@@ -129,6 +129,7 @@ mod owned {
         fleet.redis.server(|s| s.stop());
         let refused = futures_util::future::join_all((0..50).map(|_| chat(closed.address(), "m"))).await;
         assert!(refused.iter().all(|a| a.status == 503 && a.reason() == "store_unavailable"));
+        assert!(!refused.iter().any(is_degraded), "nobody has decided, static mode neither");
         assert_eq!(engine.count(), 0, "closed lets nobody through");
 
         let addresses = open.each_ref().map(Process::address);
