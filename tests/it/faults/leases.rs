@@ -115,7 +115,9 @@ async fn f015_damage_to_a_counter_heals_without_overshoot_at_the_engine() {
     let proxy = FaultProxy::before(&fleet.redis).await;
     proxy.set(Fault::Delay(Duration::ZERO, Duration::from_millis(30)));
     let url = proxy.url(&fleet.redis);
-    let frontends = [fleet.frontend_on(&url, &[]).await, fleet.frontend_on(&url, &[]).await];
+    // A busy machine may miss the usual budget of a call.
+    let patient = ["--redis-timeout-ms", "10000"];
+    let frontends = [fleet.frontend_on(&url, &patient).await, fleet.frontend_on(&url, &patient).await];
     let addresses = frontends.each_ref().map(Process::address);
     for damage in ["HDEL", "HSET", "DEL"] {
         engine.script(Script::hold());
@@ -141,9 +143,13 @@ async fn f015_damage_to_a_counter_heals_without_overshoot_at_the_engine() {
         eventually("healed: all counters are 0 and requests are served", async || {
             let total = fleet.inflight_total().await;
             let counts = fleet.hash("inflight").await;
-            total == 0
-                && counts.get("w1").is_some_and(|count| count == "0")
-                && chat(addresses[1], "m").await.status == 200
+            // Both decide again: in static mode each has only its part of the five.
+            let mut decided = true;
+            for address in addresses {
+                let answer = chat(address, "m").await;
+                decided &= answer.status == 200 && answer.header("x-tidegate-degraded").is_none();
+            }
+            total == 0 && counts.get("w1").is_some_and(|count| count == "0") && decided
         })
         .await;
         fleet.quiet().await;
