@@ -3,6 +3,7 @@
 use redis::Value;
 
 use super::reply::Reply;
+use super::request::by_name;
 use super::{BadReply, Invocation, Operation};
 use crate::core::fleet::Fleet;
 use crate::core::id::{FrontendId, Incarnation};
@@ -63,13 +64,7 @@ impl Operation for Repair {
     type Reply = u64;
 
     fn invocation(&self, keys: &ModelKeys) -> Invocation {
-        let mut all = keys.shard().to_vec();
-        all.extend(self.frontends.iter().map(|f| keys.leases(f)));
-        all.extend(self.workers.iter().map(|w| keys.worker(w)));
-        let mut args = vec![self.nonce.clone(), self.frontends.len().to_string()];
-        args.extend(self.frontends.iter().map(ToString::to_string));
-        args.extend(self.workers.iter().map(ToString::to_string));
-        Invocation { script: super::repair(), keys: all, args }
+        by_name(super::repair(), keys, &self.nonce, &self.frontends, &self.workers)
     }
 
     fn reply(value: Value) -> Result<Self::Reply, BadReply> {

@@ -3,9 +3,9 @@
 use redis::Value;
 
 use super::reply::Reply;
-use super::{BadReply, Invocation, Operation};
+use super::{BadReply, Invocation, Operation, Script};
 use crate::core::fleet::Fleet;
-use crate::core::id::WorkerId;
+use crate::core::id::{FrontendId, WorkerId};
 use crate::core::op::{
     Caller, Cause, Decide, Decided, Fenced, Heartbeat, Hello, Pulse, Reconcile, Reconciled, Sweep, Swept, Verdict,
     Welcome,
@@ -34,6 +34,23 @@ fn keys_of(keys: &ModelKeys, caller: &Caller) -> Vec<String> {
     let mut all = keys.shard().to_vec();
     all.push(keys.leases(&caller.frontend));
     all
+}
+
+/// A call on frontends and workers by name: their own keys after the shard; a random word, how many frontends, the names.
+pub(super) fn by_name(
+    script: &'static Script,
+    keys: &ModelKeys,
+    nonce: &str,
+    frontends: &[FrontendId],
+    workers: &[WorkerId],
+) -> Invocation {
+    let mut all = keys.shard().to_vec();
+    all.extend(frontends.iter().map(|f| keys.leases(f)));
+    all.extend(workers.iter().map(|w| keys.worker(w)));
+    let mut args = vec![nonce.to_owned(), frontends.len().to_string()];
+    args.extend(frontends.iter().map(ToString::to_string));
+    args.extend(workers.iter().map(ToString::to_string));
+    Invocation { script, keys: all, args }
 }
 
 /// Reads what the fence answers, or with `done` what stands behind `ok`.
@@ -220,13 +237,7 @@ impl Operation for Sweep {
     type Reply = Swept;
 
     fn invocation(&self, keys: &ModelKeys) -> Invocation {
-        let mut all = keys.shard().to_vec();
-        all.extend(self.frontends.iter().map(|f| keys.leases(f)));
-        all.extend(self.workers.iter().map(|w| keys.worker(w)));
-        let mut args = vec![self.nonce.clone(), self.frontends.len().to_string()];
-        args.extend(self.frontends.iter().map(ToString::to_string));
-        args.extend(self.workers.iter().map(ToString::to_string));
-        Invocation { script: super::sweep(), keys: all, args }
+        by_name(super::sweep(), keys, &self.nonce, &self.frontends, &self.workers)
     }
 
     fn reply(value: Value) -> Result<Self::Reply, BadReply> {
